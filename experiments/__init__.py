@@ -1,0 +1,1 @@
+"""Studies: each file declares one, and ``python -m experiments.NAME`` runs it."""

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Set-up, then every check: formatting, lint, types, tests. All parts run; the exit status is non-zero if any failed.
+# Arguments go to pytest:  bash tests/run.sh -k rotary -x
+set -euo pipefail
+
+root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+cd -- "$root"
+unset PYTHONPATH PYTHONHOME
+export DO_NOT_TRACK=1 MLFLOW_DISABLE_TELEMETRY=true HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+export OMP_NUM_THREADS=1 # one test process a core
+
+bash scripts/setup.sh
+python="$root/.venv/bin/python"
+
+failed=()
+trap 'exit 130' INT
+part() { # NAME COMMAND...
+    local name=$1 start=$SECONDS
+    shift
+    printf '== %s\n' "$name"
+    "$@" || failed+=("$name (exit status $?)")
+    printf -- '-- %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+part "ruff format" "$python" -m ruff format --check .
+part "ruff check" "$python" -m ruff check .
+part "mypy" "$python" -m mypy
+part "pytest" "$python" -m pytest -n 2 --dist loadfile "$@"
+
+if ((${#failed[@]})); then
+    printf 'FAILED: %s\n' "${failed[@]}"
+    exit 1
+fi
+echo "all parts passed"

@@ -1,0 +1,225 @@
+"""Recipes: frozen dataclasses that say everything a run depends on, their validation and their fingerprint.
+
+Each field carries its own help text and limits in its metadata; the command line, the validation and the documentation
+are all made from them, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_ablate import registry
+from transformer_ablate.errors import ConfigError, unknown_name
+
+NORM_PLACEMENTS = ("pre", "post")
+TYINGS = ("none", "decoder", "encoder-decoder", "all")
+LOGIT_SCALES = ("none", "rsqrt_d")
+SPLITS = ("random", "stem", "length")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    below: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] | registry.Registry | None = None,
+    identity: bool = True,
+) -> Any:
+    """A dataclass field with its help text and limits.
+
+    Args:
+        default: the field's default; a mapping becomes a fresh dict for each instance.
+        help: one line for ``--help``.
+        at_least, above, below: limits of a number, the first inclusive, the others exclusive.
+        choices: allowed names, or the registry that knows them.
+        identity: False where the value cannot change a run's result; it is then left out of the fingerprint.
+    """
+    limits = {"at_least": at_least, "below": below, "above": above, "choices": choices}
+    metadata = {"help": help, "identity": identity, **limits}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What is built. Widths count channels, sizes count parameters' rows, `layers` counts blocks of one stack."""
+
+    architecture: str = option("transformer", "which sequence-to-sequence model", choices=registry.ARCHITECTURES)
+    d_model: int = option(64, "width of the residual stream", at_least=1)
+    n_heads: int = option(4, "attention heads; divides d_model", at_least=1)
+    d_ff: int = option(256, "hidden width of the feed-forward sublayer", at_least=1)
+    encoder_layers: int = option(2, "blocks in the encoder", at_least=1)
+    decoder_layers: int = option(2, "blocks in the decoder", at_least=1)
+    dropout: float = option(0.0, "dropout on embeddings and sublayer outputs", at_least=0, below=1)
+    position: str = option("sinusoidal", "positional encoding of self-attention", choices=registry.POSITIONS)
+    position_options: dict[str, Any] = option({}, "keyword arguments of the positional encoding, e.g. {base: 100}")
+    cross_position: str = option("none", "what cross-attention knows of positions", choices=registry.CROSS_POSITIONS)
+    ffn: str = option("relu", "type of the feed-forward sublayer", choices=registry.FEED_FORWARDS)
+    norm: str = option("layernorm", "normalisation", choices=registry.NORMS)
+    norm_placement: str = option("pre", "where the norm stands around a sublayer", choices=NORM_PLACEMENTS)
+    tying: str = option("decoder", "which embedding and output matrices are one", choices=TYINGS)
+    logit_scale: str = option("none", "rsqrt_d multiplies logits by d_model^-1/2", choices=LOGIT_SCALES)
+
+    @property
+    def d_head(self) -> int:
+        """Width of one head."""
+        return self.d_model // self.n_heads
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is learnt from and tested on."""
+
+    task: str = option("copy", "the task", choices=registry.TASKS)
+    split: str = option("random", "how g2p words are divided into training and test", choices=SPLITS)
+    max_length: int = option(8, "N: longest training source, in tokens (g2p: letters, under split=length)", at_least=1)
+    vocab_size: int = option(16, "number of distinct symbols of a synthetic task", at_least=2)
+    train_examples: int = option(100_000, "training examples kept; 0 keeps all that the task has", at_least=0)
+    valid_examples: int = option(500, "in-distribution validation examples", at_least=1)
+    test_examples: int = option(2_000, "test examples in each length bucket", at_least=1)
+    batch_tokens: int = option(1_280, "padded source + target tokens in one batch, at most", at_least=4)
+    length_buckets: int = option(1, "quantile buckets of length that batches are drawn within", at_least=1)
+    loader_workers: int = option(0, "processes that load batches", at_least=0, identity=False)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How it is learnt."""
+
+    max_steps: int = option(800, "optimizer steps", at_least=1)
+    lr: float = option(2e-3, "peak learning rate; for noam the factor in front of d_model^-1/2", above=0)
+    schedule: str = option("linear", "learning rate after warmup", choices=registry.SCHEDULES)
+    warmup_steps: int = option(100, "steps of linear warmup; 0 for none", at_least=0)
+    final_lr_ratio: float = option(0.02, "last over peak rate, for schedules that end", at_least=0)
+    label_smoothing: float = option(0.0, "alpha of (1 - alpha) one-hot + alpha / V", at_least=0, below=1)
+    optimizer: str = option("adamw", "optimizer", choices=registry.OPTIMIZERS)
+    beta1: float = option(0.9, "Adam's first decay", at_least=0, below=1)
+    beta2: float = option(0.98, "Adam's second decay", at_least=0, below=1)
+    weight_decay: float = option(
+        0.01, "decoupled decay of weight matrices (never of embeddings, norms, biases)", at_least=0
+    )
+    clip_norm: float = option(1.0, "gradient norm is clipped to this; 0 for no clipping", at_least=0)
+    precision: str = option("32-true", "arithmetic, in Lightning's names", choices=PRECISIONS)
+    log_every: int = option(10, "steps between logged points of the curves", at_least=1, identity=False)
+    seed: int = option(0, "seed of initial values, data order and dropout, each by a generator of its own", at_least=0)
+
+
+GROUPS: dict[str, type] = {"model": ModelConfig, "data": DataConfig, "train": TrainConfig}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a run depends on: one config of each group. Invalid recipes cannot be constructed."""
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        check_values(self.flat())
+        _check_heads(self.model)
+
+    def replace(self, delta: Mapping[str, Any]) -> Recipe:
+        """A copy with dotted fields replaced, e.g. ``{"model.position": "rope"}``.
+
+        Raises:
+            ConfigError: for an unknown field or a value outside its limits.
+        """
+        check_values(delta)
+        changes: dict[str, dict[str, Any]] = {}
+        for dotted, value in delta.items():
+            group, _, name = dotted.partition(".")
+            changes.setdefault(group, {})[name] = value
+        groups = {group: dataclasses.replace(getattr(self, group), **new) for group, new in changes.items()}
+        return dataclasses.replace(self, **groups)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain nested dictionaries, for JSON, logs and checkpoints."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, groups: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{group: GROUPS[group](**fields) for group, fields in groups.items()})
+
+    def flat(self) -> dict[str, Any]:
+        """Dotted names to values, in declaration order."""
+        return {f"{group}.{name}": v for group, fields in self.to_dict().items() for name, v in fields.items()}
+
+    def component_versions(self) -> dict[str, int]:
+        """Version number of each registered component that this recipe names."""
+        versions = {}
+        for group, config_class in GROUPS.items():
+            for field in dataclasses.fields(config_class):
+                table = field.metadata["choices"]
+                if isinstance(table, registry.Registry):
+                    versions[table.field] = table.version(getattr(getattr(self, group), field.name))
+        return versions
+
+    def fingerprint(self, data_hash: str) -> str:
+        """16 hex digits that identify the run's result: recipe with seed, data content, component versions.
+
+        Fields that cannot change the result (loader processes, logging interval) do not count.
+        """
+        counted = {
+            f"{group}.{field.name}": getattr(getattr(self, group), field.name)
+            for group, config_class in GROUPS.items()
+            for field in dataclasses.fields(config_class)
+            if field.metadata["identity"]
+        }
+        identity = {"recipe": counted, "data": data_hash, "versions": self.component_versions()}
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Holds each dotted field against its own limits, without regard to the others.
+
+    Raises:
+        ConfigError: for an unknown field or a value outside its limits.
+    """
+    for dotted, value in values.items():
+        group, _, name = dotted.partition(".")
+        if group not in GROUPS:
+            raise unknown_name("recipe group", group, GROUPS)
+        fields = {field.name: field for field in dataclasses.fields(GROUPS[group])}
+        if name not in fields:
+            raise unknown_name(f"{group} field", name, fields)
+        _check_value(dotted, value, fields[name])
+
+
+def _check_value(dotted: str, value: Any, field: dataclasses.Field[Any]) -> None:
+    limit = field.metadata
+    if limit["choices"] is not None:
+        names = limit["choices"] if isinstance(limit["choices"], tuple) else limit["choices"].names()
+        if value not in names:
+            raise unknown_name(dotted, value, names)
+    bounds: list[tuple[float | None, str, Callable[[float, float], bool]]] = [
+        (limit["at_least"], "at least", operator.ge),
+        (limit["above"], "above", operator.gt),
+        (limit["below"], "below", operator.lt),
+    ]
+    given = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
+    if given:
+        whole = field.type == "int"
+        allowed = " and ".join(f"{word} {bound:g}" for bound, word, _ in given)
+        # A NaN fails every comparison, so it is refused here as well.
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if not number or not all(holds(value, bound) for bound, _, holds in given):
+            raise ConfigError(dotted, value, f"{'an integer' if whole else 'a number'} {allowed}")
+
+
+def _check_heads(model: ModelConfig) -> None:
+    if model.d_model % model.n_heads:
+        divisors = [n for n in range(1, model.d_model + 1) if model.d_model % n == 0]
+        allowed = f"a divisor of model.d_model={model.d_model}: {', '.join(map(str, divisors))}"
+        raise ConfigError("model.n_heads", model.n_heads, allowed)

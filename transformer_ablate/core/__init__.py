@@ -1,0 +1,46 @@
+"""The models: one encoder-decoder core whose every part is chosen by name."""
+
+from __future__ import annotations
+
+import torch
+
+from transformer_ablate.config import ModelConfig
+from transformer_ablate.core import feedforward, normalization, transformer
+from transformer_ablate.core.decoding import Decoded, greedy_decode, longest_output
+from transformer_ablate.core.embedding import check_tying
+from transformer_ablate.core.linear import derive_seed, initialise
+from transformer_ablate.core.seq2seq import Memory, Seq2Seq
+from transformer_ablate.registry import ARCHITECTURES
+
+__all__ = [
+    "Decoded",
+    "Memory",
+    "Seq2Seq",
+    "build_model",
+    "check_tying",
+    "derive_seed",
+    "feedforward",
+    "greedy_decode",
+    "initialise",
+    "longest_output",
+    "normalization",
+    "transformer",
+]
+
+
+def build_model(config: ModelConfig, source_size: int, target_size: int, seed: int | None = None) -> Seq2Seq:
+    """Constructs the model of a config and draws its initial values; the global random generator is left as it was.
+
+    Args:
+        config: what to build.
+        source_size, target_size: vocabulary sizes.
+        seed: of the initial values; None leaves them unset (for loading a checkpoint, or on the meta device).
+
+    Raises:
+        ConfigError: where a component refuses its options or sizes.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model: Seq2Seq = ARCHITECTURES[config.architecture](config, source_size, target_size)
+    if seed is not None:
+        initialise(model, seed)
+    return model

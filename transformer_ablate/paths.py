@@ -1,0 +1,25 @@
+"""Where things are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+
+def project_root() -> Path:
+    """The checkout that this package stands in; the current directory for an installed package without one."""
+    checkout = Path(__file__).resolve().parent.parent
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def source_hash() -> str:
+    """12 hex digits of all source that can change a run's result: core, data, training, measures, recipes."""
+    package = Path(__file__).resolve().parent
+    files = [
+        package / "recipes.py",
+        *(f for d in ("core", "data", "training", "measures") for f in (package / d).rglob("*.py")),
+    ]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]

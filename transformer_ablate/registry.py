@@ -1,0 +1,66 @@
+"""Names to classes: the one place where a string in a recipe becomes a component.
+
+A component registers itself with a decorator; nothing else in the code base ever compares a component's name. A user's
+plugin file registers in the same way and then stands beside the built-in ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from transformer_ablate.errors import unknown_name
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A named table of components of one kind.
+
+    Args:
+        field: the recipe field whose values are the names, e.g. ``model.position``; errors quote it.
+        home: package whose import registers the built-in components. It is imported at the first look-up, so that a
+            recipe can be checked without paying for components that it does not use.
+    """
+
+    def __init__(self, field: str, home: str) -> None:
+        self.field = field
+        self._home = home
+        self._table: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that enters a component under ``name``; a second component of that name is an error."""
+
+        def enter(component: T) -> T:
+            if name in self._table and self._table[name] is not component:
+                raise ValueError(f"{self.field}: {name!r} is registered already, by {self._table[name]!r}")
+            self._table[name] = component
+            return component
+
+        return enter
+
+    def names(self) -> tuple[str, ...]:
+        """All registered names, in order of registration."""
+        importlib.import_module(self._home)
+        return tuple(self._table)
+
+    def __getitem__(self, name: str) -> T:
+        names = self.names()
+        if name not in self._table:
+            raise unknown_name(self.field, name, names)
+        return self._table[name]
+
+    def version(self, name: str) -> int:
+        """The component's ``version``: raised by its author when its results change; part of every fingerprint."""
+        return int(getattr(self[name], "version", 1))
+
+
+ARCHITECTURES: Registry = Registry("model.architecture", "transformer_ablate.core")
+POSITIONS: Registry = Registry("model.position", "transformer_ablate.core.positions")
+CROSS_POSITIONS: Registry = Registry("model.cross_position", "transformer_ablate.core.positions")
+FEED_FORWARDS: Registry = Registry("model.ffn", "transformer_ablate.core")
+NORMS: Registry = Registry("model.norm", "transformer_ablate.core")
+TASKS: Registry = Registry("data.task", "transformer_ablate.data")
+SCHEDULES: Registry = Registry("train.schedule", "transformer_ablate.training")
+OPTIMIZERS: Registry = Registry("train.optimizer", "transformer_ablate.training")

@@ -1,0 +1,126 @@
+"""What the report knows about each metric: its name for readers, its direction, its format, its definition.
+
+A metric that is not listed here is still reported, under "further metrics", with its bare name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MISSING = "–"
+SI_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: key in ``RunRecord.metrics``, without the bucket.
+        label: heading of a column or axis.
+        better: ``higher``, ``lower`` or empty where neither is.
+        style: ``fraction`` (3 decimals, within 0 and 1), ``decimal`` (3 decimals), ``count`` (whole, with thousands
+            separators), ``si`` (3 digits and a prefix) or ``short`` (3 significant digits).
+        group: ``quality``, ``convergence``, ``cost``, ``size``, ``status`` or ``further``; tables are made by group.
+        definition: one or two sentences with the unit.
+    """
+
+    name: str
+    label: str
+    better: str
+    style: str
+    group: str
+    definition: str
+
+    @property
+    def arrow(self) -> str:
+        """Which way is better, for a heading."""
+        return {"higher": "↑", "lower": "↓"}.get(self.better, "")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether values lie within 0 and 1."""
+        return self.style == "fraction"
+
+    def format(self, value: float | None) -> str:
+        """``value`` as text; a dash where there is none or it is not finite."""
+        if value is None or not math.isfinite(value):
+            return MISSING
+        if self.style in ("fraction", "decimal"):
+            return f"{value:.3f}"
+        if self.style == "count":
+            return f"{value:,.0f}"
+        if self.style == "si":
+            for size, unit in SI_UNITS:
+                if abs(value) >= size:
+                    return f"{value / size:.3g}{unit}"
+        return f"{value:.3g}"
+
+
+_ALL = (
+    Metric("em", "Exact match", "higher", "fraction", "quality",
+           "Share of test examples whose greedy output, with its end, equals the reference."),
+    Metric("em_oracle", "Exact match, oracle length", "higher", "fraction", "quality",
+           "Exact match when the end-of-sequence token is withheld until the reference's length: "
+           "separates wrong symbols from a wrong stop."),
+    Metric("token_accuracy", "Token accuracy", "higher", "fraction", "quality",
+           "Share of non-pad target tokens predicted right given the reference prefix (teacher-forced)."),
+    Metric("nll", "NLL", "lower", "decimal", "quality",
+           "Negative log-likelihood of the hard target, mean over non-pad target tokens, in nats per token; "
+           "comparable across label smoothing."),
+    Metric("ppl", "Perplexity", "lower", "short", "quality", "exp(NLL)."),
+    Metric("edit_distance", "Edit distance", "lower", "decimal", "quality",
+           "Levenshtein distance of the free-running output to the reference over the reference's length."),
+    Metric("per", "Phone error rate", "lower", "decimal", "quality",
+           "Edit distance in phones to the closest listed pronunciation, over that pronunciation's length."),
+    Metric("wer", "Word error rate", "lower", "fraction", "quality",
+           "Share of words whose output equals none of the listed pronunciations."),
+    Metric("length_error", "Length error", "lower", "decimal", "quality",
+           "Mean absolute difference of decoded and reference length, in tokens."),
+    Metric("cap_share", "Share at the cap", "lower", "fraction", "quality",
+           "Share of outputs that were cut at the decoding limit without an end."),
+    Metric("valid_nll", "Validation NLL", "lower", "decimal", "quality",
+           "NLL on the in-distribution validation set after the last step, in nats per token."),
+    Metric("bleu", "BLEU", "higher", "short", "quality", "Corpus BLEU, 0 to 100 (sacrebleu)."),
+    Metric("chrf", "chrF", "higher", "short", "quality", "Character n-gram F-score, 0 to 100 (sacrebleu)."),
+    Metric("initial_nll", "Initial NLL", "", "decimal", "convergence",
+           "Training NLL at the first logged step, in nats per token."),
+    Metric("final_nll", "Final NLL", "lower", "decimal", "convergence",
+           "Training NLL at the end of the fixed budget, in nats per token."),
+    Metric("steps_to_half", "Steps to ½", "lower", "count", "convergence",
+           "Optimizer steps until the training NLL has fallen to half of its initial value; seeds that never get there "
+           "are left out of the mean and counted."),
+    Metric("steps_to_tenth", "Steps to ⅒", "lower", "count", "convergence",
+           "Optimizer steps until the training NLL has fallen to a tenth of its initial value; seeds that never get "
+           "there are left out of the mean and counted."),
+    Metric("area", "Area under the curve", "lower", "decimal", "convergence",
+           "Mean training NLL over all steps: small where learning is early and deep."),
+    Metric("grad_norm_max", "Largest gradient norm", "", "short", "convergence",
+           "Largest global gradient norm before clipping."),
+    Metric("train_seconds", "Seconds", "lower", "short", "cost",
+           "Wall-clock seconds of training, on a shared machine: a rough guide, not a benchmark."),
+    Metric("train_tokens_per_second", "Tokens/s", "higher", "si", "cost",
+           "Non-pad training tokens per second, on a shared machine: a rough guide, not a benchmark."),
+    Metric("parameters", "Parameters", "", "count", "size", "Trainable parameters; tied tensors count once."),
+    Metric("flops", "FLOPs", "", "si", "size",
+           "Floating-point operations of the forward pass of one example of the longest training length."),
+    Metric("diverged", "Diverged", "lower", "fraction", "status",
+           "1 where the loss was not finite, ended above .9 ln V, or rose by more than 1 nat above its minimum for 100 "
+           "steps."),
+)  # fmt: skip
+CATALOGUE: dict[str, Metric] = {m.name: m for m in _ALL}
+NEVER_REACHED = ("steps_to_half", "steps_to_tenth")
+SHARED_MACHINE = ("train_seconds", "train_tokens_per_second")
+
+
+def metric_of(key: str) -> Metric:
+    """The metric of ``METRIC[/BUCKET]``; unknown names get a plain entry of group ``further``."""
+    name = key.partition("/")[0]
+    return CATALOGUE.get(name) or Metric(name, name.replace("_", " "), "", "short", "further", "Not described.")
+
+
+def order_of(name: str) -> int:
+    """Position in the catalogue, for sorting; unknown metrics come last."""
+    names = list(CATALOGUE)
+    return names.index(name) if name in CATALOGUE else len(names)

@@ -1,0 +1,75 @@
+"""What a report is made from. The tracking layer fills these; the report only reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformer_ablate.studies.study import Study
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One planned run and what the store holds of it.
+
+    Attributes:
+        variant, cell, seed: its place in the study.
+        fingerprint: identity of its recipe, seed and data.
+        status: ``finished``, ``failed``, ``interrupted`` or ``missing``.
+        base: name of its base recipe.
+        delta: dotted field to value, relative to the base: the cell's and the variant's.
+        metrics: ``METRIC[/BUCKET]`` to value, e.g. ``em/1.25``; empty unless finished. NaN and infinity may occur.
+        curve: columns ``step, nll, tokens, seconds, lr, grad_norm`` of the training curve; empty unless finished.
+        test_sets: ``(bucket, ratio, n)`` of every test set in order of length: name, longest length over N, examples.
+        examples: a few ``{bucket, source, reference, output}`` of the run's decoded predictions, as text.
+        run_id: the store's id of the run.
+        source_hash: hash of the core's source when the run was made.
+        error: last line of the traceback of a failed run.
+    """
+
+    variant: str
+    cell: str
+    seed: int
+    fingerprint: str
+    status: str
+    base: str = ""
+    delta: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    test_sets: Sequence[tuple[str, float, int]] = ()
+    examples: Sequence[Mapping[str, str]] = ()
+    run_id: str = ""
+    source_hash: str = ""
+    error: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether its metrics count."""
+        return self.status == "finished"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training diverged by the protocol's rule (metric ``diverged`` is 1)."""
+        return bool(self.metrics.get("diverged", 0.0))
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study, the runs of its plan, and where they were made.
+
+    Attributes:
+        study: the declaration.
+        preset: which preset was planned.
+        runs: one record for each planned variant, cell and seed, finished or not.
+        skipped: ``(name, reason)`` of arms that this preset or selection leaves out.
+        recipes: base recipe name to its flat fields, as resolved for the preset with the user's overrides.
+        environment: commit, versions, hardware, command, overrides: name to text.
+    """
+
+    study: Study
+    preset: str
+    runs: Sequence[RunRecord]
+    skipped: Sequence[tuple[str, str]] = ()
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,174 @@
+"""Writes a study's report, and the overview of several. Every file appears whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+
+from transformer_ablate.report import narrative, views
+from transformer_ablate.report.figures import Drawing, draw, file_stem
+from transformer_ablate.report.index import Index
+from transformer_ablate.report.metrics_catalogue import metric_of
+from transformer_ablate.report.records import StudyRecord
+from transformer_ablate.report.tables import latex, long_table, results
+
+SPELLINGS = {"pe": "PE", "ffn": "FFN", "rope": "RoPE"}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(record: StudyRecord, directory: Path) -> Path:
+    """Write ``report.html, report.md, results.json, table.csv, table.tex, figures/*.svg|png`` into ``directory``.
+
+    Returns:
+        the path of ``report.html``, which is written last and holds its figures in itself.
+
+    Raises:
+        ValueError: for a run that the record's study does not declare.
+        OSError: where ``directory`` cannot be written.
+    """
+    index, found = Index(record), results(record)
+    drawings = draw(index)
+    for drawing in drawings:
+        _write(directory / "figures" / f"{drawing.name}.svg", drawing.svg)
+        _write(directory / "figures" / f"{drawing.name}.png", drawing.png)
+    _write(directory / "results.json", json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(directory / "table.csv", long_table(record).to_csv(index=False, lineterminator="\n"))
+    _write(directory / "table.tex", latex(record))
+    page = _page(index, found, drawings)
+    _write(directory / "report.md", re.sub(r"\n{3,}", "\n\n", _template("report.md.j2").render(page)))
+    return _write(directory / "report.html", _template("report.html.j2").render(page))
+
+
+def write_overview(entries: Sequence[tuple[StudyRecord, Path]], path: Path) -> Path:
+    """Write the page that lists studies, each with its question, its runs and its first figure.
+
+    Args:
+        entries: a record and the ``report.html`` that :func:`write_report` made of it.
+        path: the page to write, e.g. ``reports/quick/index.html``; links are relative to it.
+    """
+    studies = []
+    for record, report in entries:
+        names = [file_stem(cell.name, kind) for cell in record.study.cells for kind in ("metric", "curves")]
+        figures = [p for name in names if (p := report.parent / "figures" / f"{name}.png").exists()]
+        studies.append(
+            {
+                "title": title_of(record),
+                "question": record.study.question,
+                "preset": record.preset,
+                "tally": narrative.tally(Index(record)),
+                "link": _link(report, path),
+                "thumbnail": _link(figures[0], path) if figures else "",
+            }
+        )
+    return _write(path, _template("overview.html.j2").render(studies=studies))
+
+
+def title_of(record: StudyRecord) -> str:
+    """The study's name for readers."""
+    words = " ".join(SPELLINGS.get(word, word) for word in record.study.name.split("_"))
+    return words[:1].upper() + words[1:]
+
+
+def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> dict[str, Any]:
+    record, cells = index.record, []
+    for cell in index.cells:
+        if not index.arms(cell.name):
+            continue
+        pictures = {d.kind: _picture(d) for d in drawings if d.cell == cell.name}
+        cells.append(
+            {
+                "name": cell.name,
+                "title": cell.title,
+                "metric": metric_of(cell.metric),
+                "figure": pictures.get("metric"),
+                "curves": pictures.get("curves"),
+                "primary": views.primary_table(index, cell),
+                "gate": views.gate_table(index, cell),
+                "open": [
+                    t
+                    for t in (
+                        views.in_distribution_table(index, cell),
+                        views.grouped_table(index, cell, ("convergence", "cost"), "Convergence and cost"),
+                    )
+                    if t
+                ],
+                "further": views.grouped_table(index, cell, ("further",), "As the runs recorded them"),
+                "by_length": views.by_length_tables(index, cell),
+                "examples": views.examples_table(index, cell),
+            }
+        )
+    bases, deltas = views.recipe_tables(index)
+    names = dict.fromkeys(n for cell in index.cells for n in index.metric_names(cell.name))
+    return {
+        "title": title_of(record),
+        "study": record.study,
+        "preset": record.preset,
+        "tally": narrative.tally(index),
+        "warnings": narrative.warnings(index),
+        "told": narrative.sentences(index, found["contrasts"]),
+        "cells": cells,
+        "contrasts": views.contrasts_table(index, found["contrasts"]),
+        "not_run": [c for c in found["contrasts"] if not c["planned"]],
+        "skipped": record.skipped,
+        "bases": bases,
+        "deltas": deltas,
+        "definitions": [m for m in map(metric_of, names) if m.group != "further"],
+        "environment": dict(record.environment),
+    }
+
+
+def _picture(drawing: Drawing) -> dict[str, str]:
+    data = base64.b64encode(drawing.svg).decode("ascii")
+    return {
+        "uri": f"data:image/svg+xml;base64,{data}",
+        "path": f"figures/{drawing.name}.png",
+        "caption": drawing.caption,
+    }
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=lambda n: n is not None and n.endswith(".html.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["md"] = escape_markdown
+    return environment.get_template(name)
+
+
+def escape_markdown(value: object) -> str:
+    """Text on one line in which Markdown and HTML see no mark-up, fit for a table's cell too."""
+    text = html.escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~]|^[#+-](?=\s))", r"\\\1", text)
+
+
+def _link(target: Path, page: Path) -> str:
+    return quote(Path(os.path.relpath(target.resolve(), page.resolve().parent)).as_posix())
+
+
+def _write(path: Path, content: str | bytes) -> Path:
+    """Write by way of a file beside it, so that a crash leaves the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).chmod(0o644)  # mkstemp makes it readable by its owner alone
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,220 @@
+"""``StudyRecord`` to ``results.json``, ``table.csv`` and ``table.tex``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from transformer_ablate.report.index import Index
+from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, Metric, metric_of
+from transformer_ablate.report.records import RunRecord, StudyRecord
+from transformer_ablate.report.statistics import Summary, holm, paired_difference
+
+NO_VERDICT = "all seeds equal: the interval has no width and carries no verdict"
+COLLAPSED = "°"
+LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "×": r"$\times$", "±": r"$\pm$", "–": "--", "°": r"$^\circ$",
+    "−": "$-$",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$",
+}  # fmt: skip
+
+
+def results(record: StudyRecord) -> dict[str, Any]:
+    """The content of ``results.json``: strictly valid JSON, in which a number that does not exist is null with a note.
+
+    ``metrics`` maps ``CELL/METRIC[/BUCKET]`` to mean, 95 % t-interval, n and the per-seed ``values`` (aligned with
+    ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status.
+    """
+    index = Index(record)
+    return {
+        "study": record.study.name,
+        "preset": record.preset,
+        "question": record.study.question,
+        "environment": {name: str(value) for name, value in record.environment.items()},
+        "variants": {name: _variant(index, name) for name in index.arms()},
+        "skipped": [{"name": name, "reason": reason} for name, reason in record.skipped],
+        "contrasts": contrasts(index),
+        "claims": [],
+    }
+
+
+def _variant(index: Index, name: str) -> dict[str, Any]:
+    cells = [c for c in index.cells if index.runs(c.name, name)]
+    runs = [r for c in cells for r in index.runs(c.name, name)]
+    metrics = {}
+    for cell in cells:
+        for key in index.keys(cell.name):
+            values = index.values(cell.name, name, key)
+            if values:
+                metrics[f"{cell.name}/{key}"] = _entry(key, values, index.summary(cell.name, name, key))
+    return {
+        "base": {c.name: c.base for c in cells},
+        "delta": {k: _plain(v) for k, v in index.variants[name].delta.items()},
+        "parameters": {c.name: _whole(index.size(c.name, name, "parameters")) for c in cells},
+        "flops": {c.name: _whole(index.size(c.name, name, "flops")) for c in cells},
+        "seeds": sorted({r.seed for r in runs if r.finished}),
+        "failed": [_run(r, r.error or _why(r)) | {"status": r.status} for r in runs if not r.finished],
+        "diverged": [_run(r, r.error or "training diverged; its values stay in the means") for r in runs if r.diverged],
+        "metrics": metrics,
+    }
+
+
+def _run(run: RunRecord, error: str) -> dict[str, Any]:
+    return {"cell": run.cell, "seed": run.seed, "error": error}
+
+
+def _why(run: RunRecord) -> str:
+    return {"missing": "not in the store", "interrupted": "stopped before its end"}.get(run.status, run.status)
+
+
+def _entry(key: str, values: dict[int, float], summary: Summary) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "mean": summary.mean,
+        "ci_low": summary.low,
+        "ci_high": summary.high,
+        "n": summary.n,
+        "values": [_plain(v) for v in values.values()],
+        "seeds": list(values),
+    }
+    note = _note(key, values, summary)
+    return entry | ({"note": note} if note else {})
+
+
+def _note(key: str, values: dict[int, float], summary: Summary) -> str:
+    notes = []
+    if summary.excluded:
+        listed = ", ".join(f"seed {s}: {v}" for s, v in values.items() if not math.isfinite(v))
+        meaning = "never reached" if metric_of(key).name in NEVER_REACHED else "not finite"
+        notes.append(f"{meaning}, left out of the mean ({listed})")
+    if summary.n == 1:
+        notes.append("one value: no interval")
+    if summary.zero_width:
+        notes.append(NO_VERDICT)
+    return "; ".join(notes)
+
+
+def contrasts(index: Index) -> list[dict[str, Any]]:
+    """The declared contrasts ``a - b``, as declared, paired by seed.
+
+    Holm's family is the declared primary contrasts whose two arms were planned in this preset; a failed contrast still
+    counts in its size. Contrasts of arms that were not planned keep their place with n = 0 and a note.
+    """
+    rows = []
+    for contrast in index.record.study.contrasts:
+        cell, _, key = contrast.metric.partition("/")
+        absent = [v for v in (contrast.a, contrast.b) if not index.runs(cell, v)]
+        difference = paired_difference(index.values(cell, contrast.a, key), index.values(cell, contrast.b, key))
+        summary = difference.summary
+        row: dict[str, Any] = {
+            "a": contrast.a,
+            "b": contrast.b,
+            "metric": contrast.metric,
+            "effect": summary.mean,
+            "ci_low": summary.low,
+            "ci_high": summary.high,
+            "p": difference.p,
+            "p_holm": None,
+            "n": summary.n,
+            "p_sign_flip": difference.p_sign_flip,
+            "primary": contrast.primary,
+            "planned": not absent,
+        }
+        note = ""
+        if absent:
+            note = f"not run here: {', '.join(dict.fromkeys(absent))}"
+        elif summary.n == 0:
+            note = "no seed has a finite value in both arms"
+        elif summary.n == 1:
+            note = "one pair: no interval"
+        elif summary.zero_width:
+            note = "all differences equal: the interval has no width and carries no verdict"
+        rows.append(row | ({"note": note} if note else {}))
+    family = [row for row in rows if row["primary"] and row["planned"]]
+    for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
+        row["p_holm"] = p
+    return rows
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: non-finite numbers as null, whatever JSON does not know as text."""
+    if isinstance(value, bool) or value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return str(value)
+
+
+def long_table(record: StudyRecord) -> pd.DataFrame:
+    """One row a variant x metric key: the content of ``table.csv``. Missing numbers are empty."""
+    columns = ["variant", "cell", "metric", "bucket", "ratio", "n", "mean", "sd", "ci_low", "ci_high", "excluded",
+               "seeds", "values"]  # fmt: skip
+    index, rows = Index(record), []
+    for cell in index.cells:
+        for key in index.keys(cell.name):
+            name, _, bucket_name = key.partition("/")
+            ratio = next((b.ratio for b in index.buckets(cell.name, name) if b.name == bucket_name), math.nan)
+            for variant in index.arms(cell.name):
+                values = index.values(cell.name, variant, key)
+                if not values:
+                    continue
+                s = index.summary(cell.name, variant, key)
+                seeds, listed = " ".join(map(str, values)), " ".join(f"{v:.9g}" for v in values.values())
+                measured = [s.n, s.mean, s.sd, s.low, s.high, s.excluded]
+                rows.append([variant, cell.name, name, bucket_name, ratio, *measured, seeds, listed])
+    return pd.DataFrame(rows, columns=columns)
+
+
+def mean_and_half_width(metric: Metric, summary: Summary, runs: int) -> str:
+    """``0.912 ± 0.031``; the mean alone where there is no interval; a dash where there is no value.
+
+    ``°`` marks an interval that has collapsed because all seeds agree. Where fewer than the ``runs`` finished seeds
+    are in the mean, their number follows.
+    """
+    if summary.mean is None:
+        return MISSING
+    text = metric.format(summary.mean)
+    if summary.half_width is not None:
+        text += f" ± {metric.format(summary.half_width)}{COLLAPSED if summary.zero_width else ''}"
+    return text if summary.n == runs else f"{text} (n = {summary.n})"
+
+
+def latex(record: StudyRecord) -> str:
+    """The content of ``table.tex``: one booktabs tabular a cell, rows = variants, columns = test buckets."""
+    index = Index(record)
+    parts = [
+        "% Needs \\usepackage{booktabs}. Mean ± half-width of the 95 % t-interval over seeds; n: finished seeds.\n"
+        "% A small circle: all seeds agree, the interval has no width and carries no verdict."
+    ]
+    for cell in index.cells:
+        metric, buckets, arms = metric_of(cell.metric), index.buckets(cell.name, cell.metric), index.arms(cell.name)
+        if not arms:
+            continue
+        caption = f"{cell.title}: {metric.label} {metric.arrow}".strip()
+        lines = [f"% {' '.join(caption.split())}", f"\\begin{{tabular}}{{l{'r' * (len(buckets) + 1)}}}", "\\toprule"]
+        heading = f"\\multicolumn{{{len(buckets) + 2}}}{{l}}{{{escape_latex(caption)}}} \\\\"
+        header = ["Variant", *(escape_latex(b.label or metric.label) for b in buckets), "$n$"]
+        lines += [heading, "\\midrule", " & ".join(header) + " \\\\", "\\midrule"]
+        for variant in arms:
+            n = len(index.finished(cell.name, variant))
+            summaries = [index.summary(cell.name, variant, b.key(cell.metric)) for b in buckets]
+            row = [variant, *(mean_and_half_width(metric, s, n) for s in summaries), str(n)]
+            lines.append(" & ".join(map(escape_latex, row)) + " \\\\")
+        parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def escape_latex(text: str) -> str:
+    """``text`` with every character special to LaTeX escaped, on one line."""
+    return "".join(LATEX_ESCAPES.get(c, c) for c in " ".join(text.split()))

@@ -1,0 +1,1 @@
+"""From the declaration of a study to finished runs: plan, launch, work, record."""

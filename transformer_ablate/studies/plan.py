@@ -1,0 +1,193 @@
+"""From a study, a preset and the user's choices to the list of runs, checked before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_ablate.config import Recipe, check_values
+from transformer_ablate.core import build_model, check_tying, longest_output
+from transformer_ablate.core.positions import PositionalEncoding
+from transformer_ablate.data import TokenBudgetBatches, load_task
+from transformer_ablate.errors import ConfigError, unknown_name
+from transformer_ablate.recipes import base_recipe
+from transformer_ablate.studies.study import SEEDS, Cell, Study, Variant
+
+# A cell is its task and its split: naming one on the command line selects cells instead of renaming what they measure.
+CELL_FIELDS = ("data.task", "data.split")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training run: its place in a study and all that determines its result.
+
+    Attributes:
+        study, preset, variant, cell, seed: its place.
+        base: name of the base recipe.
+        delta: dotted fields in which its recipe differs from the base.
+        recipe: fully resolved, seed included.
+        data_hash: content hash of the task's data.
+        fingerprint: identity; equal fingerprints run once.
+    """
+
+    study: str
+    preset: str
+    variant: str
+    cell: str
+    seed: int
+    base: str
+    delta: Mapping[str, Any]
+    recipe: Recipe
+    data_hash: str
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return f"{self.cell}/{self.variant}/seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of one study.
+
+    Attributes:
+        study: with the cells that take part, in the order of the declaration.
+        preset: name.
+        runs: seed by seed, so that an interrupted sweep has every arm at its first seeds.
+        skipped: ``(name, reason)`` of what this preset or selection leaves out.
+        bases: base recipe of each cell, user's overrides included, as flat fields.
+    """
+
+    study: Study
+    preset: str
+    runs: tuple[PlannedRun, ...]
+    skipped: tuple[tuple[str, str], ...]
+    bases: Mapping[str, Mapping[str, Any]]
+
+
+def make_plan(
+    study: Study,
+    preset: str,
+    seeds: Sequence[int] | None = None,
+    variants: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Resolves and checks every recipe of a study.
+
+    Args:
+        study: the declaration.
+        preset: one of the presets.
+        seeds: None for 0, 1, … as many as the preset has.
+        variants: names of arms to run; ``all`` for every one; None for those of the preset.
+        overrides: dotted fields set by the user; they win over the bases and never over an arm's own delta.
+
+    Raises:
+        ConfigError: for anything that could not be trained.
+    """
+    overrides = dict(overrides or {})
+    check_values(overrides)  # a mistake in the user's own words is told before any that follows from it
+    seeds = tuple(seeds) if seeds is not None else tuple(range(SEEDS[preset]))
+    for variant in study.variants:
+        for name in set(variant.delta) & set(overrides):
+            raise ConfigError(
+                name, overrides[name], "left unset: it is what the arms differ in", "select with --variants"
+            )
+    cells, skipped_cells = _choose_cells(study, preset, overrides)
+    arms, skipped_arms = _choose_variants(study, preset, variants)
+
+    bases: dict[str, Mapping[str, Any]] = {}
+    arm_recipes: list[tuple[Variant, Cell, Recipe, dict[str, Any]]] = []
+    for cell in cells:
+        base = base_recipe(cell.base, preset, {**cell.delta, **overrides})
+        bases[cell.name] = base.flat()
+        for arm in arms:
+            if cell in study.cells_of(arm):
+                arm_recipes.append((arm, cell, base.replace(arm.delta), dict(arm.delta)))
+    if not arm_recipes:
+        names = ", ".join(arm.name for arm in arms)
+        raise ConfigError(
+            "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in cells)
+        )
+    hashes = {recipe.data: _check(recipe) for _, _, recipe, _ in arm_recipes}
+    runs = []
+    for seed in seeds:
+        for arm, cell, recipe, delta in arm_recipes:
+            seeded = recipe.replace({"train.seed": seed})
+            data_hash = hashes[recipe.data]
+            runs.append(
+                PlannedRun(
+                    study.name,
+                    preset,
+                    arm.name,
+                    cell.name,
+                    seed,
+                    cell.base,
+                    delta,
+                    seeded,
+                    data_hash,
+                    seeded.fingerprint(data_hash),
+                )
+            )
+    return Plan(study, preset, tuple(runs), (*skipped_cells, *skipped_arms), bases)
+
+
+def _choose_cells(study: Study, preset: str, overrides: dict[str, Any]) -> tuple[list[Cell], list[tuple[str, str]]]:
+    """The cells to run, and why the others are not. Removes from ``overrides`` what has served to select."""
+    selection = {name: overrides.pop(name) for name in CELL_FIELDS if name in overrides}
+    chosen, skipped = [], []
+    recipes = {cell.name: base_recipe(cell.base, preset, cell.delta).flat() for cell in study.cells}
+    for cell in study.cells:
+        if any(recipes[cell.name][name] != value for name, value in selection.items()):
+            skipped.append((cell.name, "another task or split was selected"))
+        elif not selection and not cell.core:
+            words = " ".join(f"--{name} {recipes[cell.name][name]}" for name in CELL_FIELDS)
+            skipped.append((cell.name, f"runs when it is selected: {words}"))
+        else:
+            chosen.append(cell)
+    if not chosen:
+        name, value = next(iter(selection.items()))
+        allowed = ", ".join(dict.fromkeys(str(recipes[cell.name][name]) for cell in study.cells))
+        raise ConfigError(name, value, f"in study {study.name} with these options: {allowed}")
+    return chosen, skipped
+
+
+def _choose_variants(
+    study: Study, preset: str, names: Sequence[str] | None
+) -> tuple[list[Variant], list[tuple[str, str]]]:
+    known = [variant.name for variant in study.variants]
+    if names is not None and list(names) != ["all"]:
+        for name in names:
+            if name not in known:
+                raise unknown_name("--variants", name, [*known, "all"])
+    chosen, skipped = [], []
+    for variant in study.variants:
+        if names is not None:
+            wanted, reason = list(names) == ["all"] or variant.name in names, "not among --variants"
+        else:
+            wanted = variant.core or preset in ("standard", "full")
+            reason = f"not a core arm: {preset} leaves it out"
+        if wanted:
+            chosen.append(variant)
+        else:
+            skipped.append((variant.name, reason))
+    return chosen, skipped
+
+
+def _check(recipe: Recipe) -> str:
+    """Loads the data and builds the model without memory for it, so that every fault shows now; the data's hash."""
+    import torch
+
+    task = load_task(recipe.data)
+    sizes = len(task.source_vocabulary), len(task.target_vocabulary)
+    check_tying(recipe.model.tying, *sizes, task.joint_vocabulary)
+    # One example over the token budget would end the run in its first epoch.
+    TokenBudgetBatches(task.train, recipe.data.batch_tokens, recipe.data.length_buckets, seed=0, steps=1)
+    with torch.device("meta"):
+        model = build_model(recipe.model, *sizes)
+    longest = max(int(test.pairs.source.lengths.max()) for test in task.test)
+    for part in model.modules():
+        if isinstance(part, PositionalEncoding):
+            part.check_length(longest_output(longest))
+    return task.content_hash

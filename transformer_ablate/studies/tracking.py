@@ -1,0 +1,304 @@
+"""The record of all runs: the only file that knows MLflow.
+
+An MLflow experiment is a study, a parent run one invocation, a child run one arm in one cell with one seed. A run's
+identity is its ``fingerprint`` tag; parameters are for people, since they are strings and may be cut.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities import Metric, Param, Run, RunStatus, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+
+from transformer_ablate.paths import project_root, source_hash
+from transformer_ablate.report.records import RunRecord
+from transformer_ablate.studies.plan import Plan, PlannedRun
+
+RESULT_FILE = "result.json"
+METRICS_A_CALL = 900  # MLflow takes 1000 at most
+FINISHED, FAILED, KILLED, RUNNING = (
+    RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED, RunStatus.RUNNING)
+)
+STATUS_NAMES = {FINISHED: "finished", FAILED: "failed", KILLED: "interrupted"}
+
+
+def default_uri() -> str:
+    """``MLFLOW_TRACKING_URI`` as it is now, or the project's own SQLite file, which ``mlflow ui`` finds by itself."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project_root() / 'mlflow.db'}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a worker leaves behind.
+
+    Attributes:
+        metrics: ``METRIC[/TEST]`` to value, NaN and infinity allowed.
+        curve: columns of the training curve.
+        test_sets: ``(name, ratio, n)`` in order of length.
+        examples: a few decoded predictions as text.
+        artifacts: further tables, name to list of dictionaries.
+    """
+
+    metrics: Mapping[str, float]
+    curve: Mapping[str, Sequence[float]]
+    test_sets: Sequence[tuple[str, float, int]]
+    examples: Sequence[Mapping[str, str]]
+    artifacts: Mapping[str, Any]
+
+
+class Store:
+    """Reads and writes the record.
+
+    Args:
+        uri: an MLflow tracking URI; None for :func:`default_uri`.
+    """
+
+    def __init__(self, uri: str | None = None) -> None:
+        self.uri = uri or default_uri()
+        # A parent's run must never become the run of a worker that inherits its environment.
+        os.environ.pop("MLFLOW_RUN_ID", None)
+        mlflow.set_tracking_uri(self.uri)
+        self.client = MlflowClient(self.uri)
+
+    def open_experiment(self, name: str) -> str:
+        """The experiment's id; makes the database and the experiment where missing.
+
+        Called before any worker starts: several processes that migrate a fresh database at once would break it.
+        """
+        if self.uri.startswith("sqlite:///"):
+            path = Path(self.uri.removeprefix("sqlite:///"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with sqlite3.connect(path) as database:
+                database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is not None:
+            if experiment.lifecycle_stage != "active":
+                self.client.restore_experiment(experiment.experiment_id)
+            return str(experiment.experiment_id)
+        # A local store keeps its artifacts beside the database, by an absolute path; a server decides for itself.
+        location = None
+        if self.uri.startswith("sqlite:///"):
+            beside = Path(self.uri.removeprefix("sqlite:///")).resolve().parent
+            location = (beside / "mlruns" / name).as_uri()
+        try:
+            return str(self.client.create_experiment(name, artifact_location=location))
+        except MlflowException:
+            experiment = self.client.get_experiment_by_name(name)  # another sweep was faster
+            if experiment is None:
+                raise
+            return str(experiment.experiment_id)
+
+    def start_invocation(self, plan: Plan, command: str, environment: Mapping[str, str]) -> str:
+        """Opens the parent run of one invocation."""
+        tags = {"preset": plan.preset, "command": command, "kind": "invocation", **environment}
+        run = self._create(plan.study.name, f"{plan.preset} {time.strftime('%Y-%m-%d %H:%M:%S')}", tags)
+        return str(run.info.run_id)
+
+    def start_run(self, planned: PlannedRun, parent: str, environment: Mapping[str, str]) -> str:
+        """Opens the child run of a planned run, with its recipe as parameters."""
+        run = self._create(planned.study, planned.name, {**_tags(planned, parent), **environment})
+        params = [Param(name, str(value)) for name, value in planned.recipe.flat().items()]
+        self.client.log_batch(run.info.run_id, params=params)
+        self.client.log_dict(run.info.run_id, planned.recipe.to_dict(), "recipe.json")
+        return str(run.info.run_id)
+
+    def log_curve(self, run_id: str, curve: Mapping[str, Sequence[float]]) -> None:
+        """Adds points of the training curve; ``step`` is the column that orders them."""
+        now = int(time.time() * 1000)
+        self._log_metrics(
+            run_id,
+            [
+                Metric(f"train/{name}", float(value), now, int(step))
+                for name, values in curve.items()
+                if name != "step"
+                for step, value in zip(curve["step"], values, strict=True)
+            ],
+        )
+
+    def finish_run(self, run_id: str, result: RunResult, files: Mapping[str, Path]) -> None:
+        """Stores a result and its files and closes the run.
+
+        Values that are no numbers are kept in the result's file only: the store would turn infinity into 1.8e308.
+        """
+        now = int(time.time() * 1000)
+        last = int(result.curve["step"][-1]) if result.curve.get("step") else 0
+        values = [Metric(k, float(v), now, last) for k, v in result.metrics.items()]
+        self._log_metrics(run_id, values)
+        with tempfile.TemporaryDirectory() as folder:
+            kept = {
+                "metrics": result.metrics,
+                "curve": result.curve,
+                "test_sets": result.test_sets,
+                "examples": result.examples,
+            }
+            (Path(folder) / RESULT_FILE).write_text(json.dumps(_encode(kept), ensure_ascii=False))
+            for name, table in result.artifacts.items():
+                lines = (json.dumps(_encode(row), ensure_ascii=False) + "\n" for row in table)
+                (Path(folder) / f"{name}.jsonl").write_text("".join(lines))
+            for name, path in files.items():
+                path.rename(Path(folder) / name)
+            self.client.log_artifacts(run_id, folder)
+        self.client.set_terminated(run_id, FINISHED)
+
+    def end_run(self, run_id: str, status: str, error: str = "") -> None:
+        """Closes a run that has no result: ``failed`` or ``interrupted``."""
+        if error:
+            self.client.set_tag(run_id, "error", error[-4_000:])
+        status = {name: code for code, name in STATUS_NAMES.items()}[status]
+        self.client.set_terminated(run_id, status)
+
+    def end_invocation(self, run_id: str, status: str, counts: Mapping[str, int], report: Path | None) -> None:
+        """Closes the parent run with the number of runs trained, reused and failed, and the report beside them."""
+        self._log_metrics(run_id, [Metric(k, float(v), int(time.time() * 1000), 0) for k, v in counts.items()])
+        if report is not None:
+            self.client.log_artifact(run_id, str(report))
+        self.end_run(run_id, status)
+
+    def close_stale(self) -> int:
+        """Marks runs of this machine whose process is gone as interrupted; returns how many there were."""
+        stale = 0
+        for run in self._search("attributes.status = 'RUNNING'"):
+            tags = run.data.tags
+            if tags.get("host") == socket.gethostname() and not _alive(int(tags.get("pid", 0))):
+                self.end_run(run.info.run_id, "interrupted", "its process was gone")
+                stale += 1
+        return stale
+
+    def latest(self, fingerprints: Iterable[str]) -> dict[str, list[Run]]:
+        """Fingerprint to its ended runs of all studies, the latest first; interrupted ones do not count."""
+        wanted = set(fingerprints)
+        found: dict[str, list[Run]] = {}
+        for run in self._search("attributes.status != 'RUNNING'"):
+            fingerprint = run.data.tags.get("fingerprint")
+            if fingerprint in wanted and run.info.status in (FINISHED, FAILED):
+                found.setdefault(fingerprint, []).append(run)
+        return found
+
+    def share(self, run: Run, planned: PlannedRun, parent: str) -> None:
+        """Enters another study's run into this one as a child that copies its figures and names its source."""
+        shared_from = {"shared_from": run.info.run_id, "source_hash": run.data.tags.get("source_hash", "")}
+        copy = self._create(planned.study, planned.name, {**_tags(planned, parent), **shared_from})
+        now = int(time.time() * 1000)
+        self._log_metrics(copy.info.run_id, [Metric(k, v, now, 0) for k, v in run.data.metrics.items()])
+        self.client.log_batch(copy.info.run_id, params=[Param(k, v) for k, v in run.data.params.items()])
+        self.client.log_dict(copy.info.run_id, self._result(run), RESULT_FILE)
+        self.client.set_terminated(copy.info.run_id, FINISHED)
+
+    def records(self, runs: Iterable[PlannedRun]) -> list[RunRecord]:
+        """What the store holds of planned runs: for each the latest that ended, whatever its outcome."""
+        runs = list(runs)
+        latest = self.latest(planned.fingerprint for planned in runs)
+        return [self._record(planned, latest.get(planned.fingerprint, [])) for planned in runs]
+
+    def _record(self, planned: PlannedRun, found: Sequence[Run]) -> RunRecord:
+        here = [run for run in found if run.data.tags.get("study") == planned.study] or list(found)
+        place: dict[str, Any] = {
+            "variant": planned.variant,
+            "cell": planned.cell,
+            "seed": planned.seed,
+            "fingerprint": planned.fingerprint,
+            "base": planned.base,
+            "delta": planned.delta,
+        }
+        if not here:
+            return RunRecord(**place, status="missing")
+        run = here[0]
+        known = {"run_id": run.info.run_id, "source_hash": run.data.tags.get("source_hash", "")}
+        if run.info.status != FINISHED:
+            error = run.data.tags.get("error", "").strip().rpartition("\n")[2]
+            return RunRecord(**place, **known, status="failed", error=error)
+        result = self._result(run)
+        return RunRecord(
+            **place,
+            **known,
+            status="finished",
+            metrics={name: float(value) for name, value in result["metrics"].items()},
+            curve={name: [float(v) for v in values] for name, values in result["curve"].items()},
+            test_sets=[(str(name), float(ratio), int(n)) for name, ratio, n in result["test_sets"]],
+            examples=result["examples"],
+        )
+
+    def _result(self, run: Run) -> dict[str, Any]:
+        location = str(run.info.artifact_uri)
+        if location.startswith("file://"):
+            path = Path(location.removeprefix("file://")) / RESULT_FILE
+        else:
+            path = Path(mlflow.artifacts.download_artifacts(f"{location}/{RESULT_FILE}", tracking_uri=self.uri))
+        loaded: dict[str, Any] = json.loads(path.read_text())
+        return loaded
+
+    def _create(self, study: str, name: str, tags: Mapping[str, str]) -> Run:
+        own = {MLFLOW_RUN_NAME: name, "host": socket.gethostname(), "pid": str(os.getpid()), "study": study}
+        return self.client.create_run(self.open_experiment(study), tags={**own, "source_hash": source_hash(), **tags})
+
+    def _log_metrics(self, run_id: str, metrics: Sequence[Metric]) -> None:
+        finite = [m for m in metrics if math.isfinite(m.value)]
+        for start in range(0, len(finite), METRICS_A_CALL):
+            self.client.log_batch(run_id, metrics=finite[start : start + METRICS_A_CALL])
+        other = [RunTag(f"not_finite.{m.key}", str(m.value)) for m in metrics if not math.isfinite(m.value)]
+        for start in range(0, len(other), 100):
+            self.client.log_batch(run_id, tags=other[start : start + 100])
+
+    def _search(self, filter_string: str) -> list[Run]:
+        """All runs of all experiments that match, the latest start first."""
+        experiments = [e.experiment_id for e in self.client.search_experiments()]
+        found: list[Run] = []
+        token = None
+        while experiments:
+            page = self.client.search_runs(
+                experiments, filter_string, ViewType.ACTIVE_ONLY, 1_000, ["attributes.start_time DESC"], token
+            )
+            found.extend(page)
+            token = page.token
+            if not token:
+                break
+        return found
+
+
+def _tags(planned: PlannedRun, parent: str) -> dict[str, str]:
+    return {
+        MLFLOW_PARENT_RUN_ID: parent,
+        "kind": "run",
+        "preset": planned.preset,
+        "task": planned.recipe.data.task,
+        "cell": planned.cell,
+        "variant": planned.variant,
+        "seed": str(planned.seed),
+        "fingerprint": planned.fingerprint,
+        "data_hash": planned.data_hash,
+    }
+
+
+def _encode(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become the strings that ``float`` reads."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _encode(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(v) for v in value]
+    return value
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0

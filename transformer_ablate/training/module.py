@@ -1,0 +1,60 @@
+"""The LightningModule that trains any variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
+
+from transformer_ablate.config import Recipe
+from transformer_ablate.core import build_model
+from transformer_ablate.data.examples import Batch
+from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
+from transformer_ablate.training.losses import cross_entropy
+
+
+class Seq2SeqModule(LightningModule):
+    """Teacher-forced training of one recipe.
+
+    Args:
+        recipe: the recipe, or its ``to_dict()`` (what checkpoints hold: plain values that load under ``weights_only``).
+        source_size, target_size: vocabulary sizes.
+    """
+
+    def __init__(self, recipe: Recipe | dict[str, Any], source_size: int, target_size: int) -> None:
+        super().__init__()
+        self.recipe = Recipe.from_dict(recipe) if isinstance(recipe, dict) else recipe
+        plain = {"recipe": self.recipe.to_dict(), "source_size": source_size, "target_size": target_size}
+        self.save_hyperparameters(plain)
+        self.model = build_model(self.recipe.model, source_size, target_size, self.recipe.train.seed)
+        self.gradient_norm = torch.zeros(())  # of the last update, before clipping
+
+    def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
+        """The batch's loss and, as ``nll``, its hard-target loss in nats a token, comparable across label smoothing."""
+        logits = self.model(batch.source, batch.target[:, :-1])
+        targets = batch.target[:, 1:]
+        alpha = self.recipe.train.label_smoothing
+        loss = cross_entropy(logits, targets, alpha)
+        nll = loss.detach() if alpha == 0 else cross_entropy(logits.detach(), targets)
+        return {"loss": loss, "nll": nll}
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """The recipe's optimizer; its schedule advances once an update and gives update s the rate ``schedule(s)``."""
+        train, d_model = self.recipe.train, self.recipe.model.d_model
+        rate = SCHEDULES[train.schedule]
+        optimizer = OPTIMIZERS[train.optimizer](self.model, train)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: rate(done + 1, train, d_model))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips by the norm over all parameters and keeps the norm, so that it is computed once."""
+        limit = self.recipe.train.clip_norm or float("inf")
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit).detach()

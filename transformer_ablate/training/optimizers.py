@@ -1,0 +1,29 @@
+"""Optimizers by name, with weight decay on matrices of linear maps only."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from transformer_ablate.config import TrainConfig
+from transformer_ablate.registry import OPTIMIZERS
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Each parameter once, in two groups: weights of linear maps, which decay, and everything else, which does not.
+
+    Embeddings and position tables do not decay: rows that training never reaches must keep their initial values.
+    """
+    decayed = {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Linear)}
+    others = [p for p in model.parameters() if id(p) not in decayed]
+    return [{"params": list(decayed.values()), "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+@OPTIMIZERS.register("adamw")
+def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """AdamW with decoupled decay (Loshchilov & Hutter 2019, algorithm 2), epsilon 1e-9 as in the Transformer paper.
+
+    The rate is 1: the schedule multiplies it by the rate of each update.
+    """
+    groups = parameter_groups(model, config.weight_decay)
+    return torch.optim.AdamW(groups, lr=1.0, betas=(config.beta1, config.beta2), eps=1e-9, fused=True)
