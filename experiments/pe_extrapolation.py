@@ -56,7 +56,7 @@ STUDY = Study(
     ),
     notes=(
         "N is the longest training source. Every test set past N is out of distribution; nothing was selected on it.",
-        "`+cross` arms rotate the queries and keys of cross-attention by their target and source positions. Where "
+        "Arms called +cross rotate the queries and keys of cross-attention by their target and source positions. Where "
         "target and source share an index (copy), that contains the solution by construction; on words it does not.",
     ),
 )

@@ -42,8 +42,8 @@ def greedy_decode(model: Seq2Seq, source: Tensor, limit: Tensor | None = None) -
     Args:
         model: in evaluation mode.
         source: (B, S) ids.
-        limit: (B,) most tokens of each output, EOS counted; :func:`longest_output` by default. It belongs to the sentence
-            and not to the batch, so that an output does not depend on its neighbours.
+        limit: (B,) most tokens of each output, EOS counted; :func:`longest_output` by default. It belongs to the
+            sentence and not to the batch, so that an output does not depend on its neighbours.
     """
     if limit is None:
         limit = longest_output(Seq2Seq.token_mask(source).sum(dim=1))

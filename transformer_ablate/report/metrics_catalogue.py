@@ -82,6 +82,12 @@ _ALL = (
            "Share of outputs that were cut at the decoding limit without an end."),
     Metric("valid_nll", "Validation NLL", "lower", "decimal", "quality",
            "NLL on the in-distribution validation set after the last step, in nats per token."),
+    Metric("valid_token_accuracy", "Validation accuracy", "higher", "fraction", "quality",
+           "Token accuracy on the in-distribution validation set after the last step, teacher-forced."),
+    Metric("rho_90", "Reach, EM ≥ .9", "higher", "short", "quality",
+           "Largest length over N up to which every test set has exact match ≥ .9; 0 where the first fails."),
+    Metric("rho_50", "Reach, EM ≥ .5", "higher", "short", "quality",
+           "Largest length over N up to which every test set has exact match ≥ .5; 0 where the first fails."),
     Metric("bleu", "BLEU", "higher", "short", "quality", "Corpus BLEU, 0 to 100 (sacrebleu)."),
     Metric("chrf", "chrF", "higher", "short", "quality", "Character n-gram F-score, 0 to 100 (sacrebleu)."),
     Metric("initial_nll", "Initial NLL", "", "decimal", "convergence",
@@ -94,6 +100,10 @@ _ALL = (
     Metric("steps_to_tenth", "Steps to ⅒", "lower", "count", "convergence",
            "Optimizer steps until the training NLL has fallen to a tenth of its initial value; seeds that never get "
            "there are left out of the mean and counted."),
+    Metric("seconds_to_half", "Seconds to ½", "lower", "short", "convergence",
+           "Training seconds until half of the initial NLL, on a shared machine; seeds without are left out."),
+    Metric("tokens_to_half", "Tokens to ½", "lower", "si", "convergence",
+           "Non-pad target tokens until half of the initial NLL; seeds that never get there are left out."),
     Metric("area", "Area under the curve", "lower", "decimal", "convergence",
            "Mean training NLL over all steps: small where learning is early and deep."),
     Metric("grad_norm_max", "Largest gradient norm", "", "short", "convergence",
@@ -110,7 +120,7 @@ _ALL = (
            "steps."),
 )  # fmt: skip
 CATALOGUE: dict[str, Metric] = {m.name: m for m in _ALL}
-NEVER_REACHED = ("steps_to_half", "steps_to_tenth")
+NEVER_REACHED = ("steps_to_half", "steps_to_tenth", "seconds_to_half", "tokens_to_half")
 SHARED_MACHINE = ("train_seconds", "train_tokens_per_second")
 
 

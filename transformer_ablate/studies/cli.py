@@ -125,7 +125,9 @@ def main(studies: Sequence[Study], argv: Sequence[str] | None = None, program: s
 
 def run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     """Like :func:`main`, but returns the status: 0 all well, 1 some run failed, 2 usage error, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    # Explicitly, because a shell starts background jobs with Ctrl-C ignored and Python would leave it so.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         return _run(studies, argv, program)
     except ConfigError as error:
@@ -145,6 +147,7 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     check_choice("--preset", options.preset, PRESETS)
     check_choice("--launcher", options.launcher, ("local",))
     check_choice("--accelerator", options.accelerator, ACCELERATORS)
+    _check_accelerator(options.accelerator)
     check_at_least("--workers", options.workers, 1)
     check_at_least("--devices", options.devices, 1)
     seeds = chosen_seeds(options, overrides)
@@ -172,6 +175,14 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     tally = run_sweep(plans, how)
     print(tally, flush=True)
     return SOME_FAILED if tally.failed else OK
+
+
+def _check_accelerator(name: str) -> None:
+    if name == "gpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError("--accelerator", name, "auto, cpu (this machine has no CUDA device)")
 
 
 def _default_workers(accelerator: str) -> int:
