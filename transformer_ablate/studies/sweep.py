@@ -54,19 +54,15 @@ class Tally:
         return f"{self.trained} trained, {self.reused} reused, {self.failed} failed"
 
 
-def describe_plan(plan: Plan, store: Store | None = None) -> str:
-    """A few lines: runs, updates, what is skipped, and how long it takes where earlier runs tell."""
+def describe_plan(plan: Plan) -> str:
+    """A few lines: runs, updates, and what is skipped."""
     study = plan.study
     lines = [f"{study.name}: {study.question}", f"preset {plan.preset}: {len(plan.runs)} runs"]
-    measured = store.records(plan.runs) if store else []
     for name in dict.fromkeys(run.cell for run in plan.runs):
         runs = [run for run in plan.runs if run.cell == name]
         arms, seeds = len({r.variant for r in runs}), len({r.seed for r in runs})
         updates = sum(run.recipe.train.max_steps for run in runs)
-        seconds = [r.metrics["train_seconds"] for r in measured if r.cell == name and r.finished]
-        cost = f", {sum(seconds) / len(seconds):.0f} s a run as measured" if seconds else ""
-        have = f", {len(seconds)} in the store already" if store else ""
-        lines.append(f"  {name}: {arms} arms x {seeds} seeds, {updates:,} updates{cost}{have}")
+        lines.append(f"  {name}: {arms} arms x {seeds} seeds, {updates:,} updates")
     lines += [f"  skipped {name}: {reason}" for name, reason in plan.skipped]
     return "\n".join(lines)
 

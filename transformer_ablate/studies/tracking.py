@@ -7,6 +7,7 @@ identity is its ``fingerprint`` tag; parameters are for people, since they are s
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import socket
@@ -27,6 +28,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 from transformer_ablate.paths import project_root, source_hash
 from transformer_ablate.report.records import RunRecord
 from transformer_ablate.studies.plan import Plan, PlannedRun
+
+for _name in ("mlflow", "alembic"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # "Creating initial database tables" is nobody's news
 
 RESULT_FILE = "result.json"
 METRICS_A_CALL = 900  # MLflow takes 1000 at most

@@ -83,9 +83,10 @@ def execute(job: Job, report: Callable[[int, float], None]) -> None:
             default_root_dir=folder,
         )
         trainer.fit(module, datamodule=data)
+        device = trainer.strategy.root_device  # Lightning takes the model back to the CPU when it is through
         checkpoint = Path(folder) / CHECKPOINT
         trainer.save_checkpoint(checkpoint, weights_only=True)
-        evaluation = Evaluation(module.model, task, recipe, recorder.curve)
+        evaluation = Evaluation(module.model.to(device), task, recipe, recorder.curve)
         measured = [measure.measure(evaluation) for measure in MEASURES]
         log_new_points(logged)
         predictions = [row for m in measured for row in m.artifacts.get("predictions", ())]

@@ -1,0 +1,115 @@
+"""The command line's contract: one line and status 2 for a mistake, and what each option does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main as experiments_main
+from experiments.pe_extrapolation import STUDY
+from transformer_ablate.studies import cli
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value", "allowed"),
+    [
+        ("--model.n_heads 7", "model.n_heads", "7", "1, 2, 4, 8, 16, 32"),
+        ("--variants nope", "--variants", "nope", "sinusoidal"),
+        ("--data.task nope", "data.task", "nope", "copy, reverse, sort"),
+        ("--train.max_steps -5", "train.max_steps", "-5", "at least 1"),
+        ("--train.max_steps x", "train.max_steps", "x", "an integer"),
+        ("--train.lr fast", "train.lr", "fast", "a number"),
+        ("--preset quack", "--preset", "quack", "smoke, quick, standard"),
+        ("--seeds 0", "--seeds", "0", "at least 1"),
+        ("--seed-list 1,1", "--seed-list", "1,1", "distinct"),
+        ("--seed-list a", "--seed-list", "a", "integers"),
+        ("--train.seed -1", "train.seed", "-1", "at least 0"),
+        ("--workers 0", "--workers", "0", "at least 1"),
+        ("--launcher cloud", "--launcher", "cloud", "local"),
+        ("--accelerator tpu", "--accelerator", "tpu", "auto, cpu, gpu"),
+        ("--precision 8", "train.precision", "8", "32-true"),
+        ("--model.nheads 4", "option", "--model.nheads", "--model.n_heads"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    words: str, field: str, value: str, allowed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{tmp_path / 'm.db'}"
+    status = cli.run([STUDY], [*_with_preset(words), "--tracking-uri", uri], "x")
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    for part in (field, value, allowed):
+        assert part in err
+    assert out == ""
+    assert not (tmp_path / "m.db").exists()
+
+
+def _with_preset(words: str) -> list[str]:
+    return words.split() if "--preset" in words else [*words.split(), "--preset", "smoke"]
+
+
+def test_a_mistake_through_the_real_command_has_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.pe_extrapolation", "--model.n_heads", "7"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: model.n_heads: got 7, allowed: a divisor of model.d_model=32: 1, 2, 4, 8, 16, 32"
+    ]
+
+
+def test_options_and_overrides_are_told_apart() -> None:
+    options, overrides = cli.parse(["--seeds", "2", "--train.lr", "1e-3", "--precision", "bf16-mixed"], "x")
+    assert options.seeds == 2
+    assert overrides == {"train.lr": 1e-3, "train.precision": "bf16-mixed"}
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [("", None), ("--seeds 2", [0, 1]), ("--seed-list 4,2", [4, 2]), ("--train.seed 5", [5])],
+)
+def test_seeds(words: str, seeds: list[int] | None) -> None:
+    assert cli.chosen_seeds(*cli.parse(words.split(), "x")) == seeds
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'm.db'}"
+    assert cli.run([STUDY], ["--preset", "smoke", "--dry-run", "--tracking-uri", uri], "x") == 0
+    out = capsys.readouterr().out
+    assert "preset smoke: 24 runs" in out
+    assert "copy: 8 arms x 1 seeds" in out
+    assert "skipped g2p-stem" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_every_recipe_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.parse(["--help"], "x")
+    assert stopped.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("--model.n_heads", "--data.batch_tokens", "--train.label_smoothing", "attention heads", "[1280]"):
+        assert words in text
+
+
+def test_experiments_lists_its_studies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert experiments_main([]) == 0
+    assert STUDY.question in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["run"], "all, pe_extrapolation"), (["run", "pe_extrapolat"], "did you mean"), (["walk"], "run")],
+)
+def test_experiments_refuses_what_it_does_not_know(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert experiments_main(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert expected in err

@@ -1,0 +1,231 @@
+"""Whole invocations, with real processes: trained, reused, shared, failed, interrupted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transformer_ablate.studies import cli
+from transformer_ablate.studies.launchers import Job, LocalLauncher
+from transformer_ablate.studies.plan import PlannedRun, make_plan
+from transformer_ablate.studies.study import Study
+from transformer_ablate.studies.tracking import Store
+from transformer_ablate.training.curve import COLUMNS
+
+
+@pytest.fixture
+def invoke(uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs studies through the command line, in this process; returns the status and what was printed."""
+
+    def call(studies: list[Study], *words: str) -> tuple[int, str]:
+        where = ["--preset", "smoke", "--tracking-uri", uri, "--output", str(tmp_path / "reports")]
+        status = cli.run(studies, [*where, *words], "x")
+        return status, capsys.readouterr().out
+
+    return call
+
+
+def results(tmp_path: Path, study: str = "tiny") -> dict:
+    found: dict = json.loads((tmp_path / "reports" / "smoke" / study / "results.json").read_text())
+    return found
+
+
+def test_a_study_is_trained_once_and_then_reused(
+    invoke: Callable[..., tuple[int, str]], study: Study, store: Store, tmp_path: Path
+) -> None:
+    status, out = invoke([study], "--seeds", "2")
+    assert status == 0
+    assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
+    first = results(tmp_path)
+    assert set(first["variants"]) == {"sinusoidal", "rope"}
+    assert first["variants"]["rope"]["metrics"]["copy/em/1"]["n"] == 2
+    assert first["skipped"]
+    for name in ("report.html", "report.md", "table.csv", "table.tex"):
+        assert (tmp_path / "reports" / "smoke" / "tiny" / name).stat().st_size > 200
+    assert (tmp_path / "reports" / "smoke" / "index.html").exists()
+
+    status, out = invoke([study], "--seeds", "2")
+    assert status == 0
+    assert out.splitlines()[-1] == "0 trained, 4 reused, 0 failed"
+    assert results(tmp_path)["variants"] == first["variants"]
+
+    runs = store.client.search_runs([store.open_experiment("tiny")])
+    kinds = [run.data.tags["kind"] for run in runs]
+    assert (kinds.count("invocation"), kinds.count("run")) == (2, 4)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    child = next(run for run in runs if run.data.tags["kind"] == "run")
+    artifacts = Path(child.info.artifact_uri.removeprefix("file://"))
+    assert {p.name for p in artifacts.iterdir()} >= {"model.ckpt", "predictions.jsonl", "result.json", "recipe.json"}
+    for column in set(COLUMNS) - {"step"}:
+        steps = [m.step for m in store.client.get_metric_history(child.info.run_id, f"train/{column}")]
+        assert steps == [1, 2, 4, 6]
+
+    status, out = invoke([study], "--seeds", "3", "--variants", "rope")
+    assert out.splitlines()[-1] == "1 trained, 2 reused, 0 failed"
+    status, out = invoke([study], "--seeds", "1", "--fresh", "--variants", "rope")
+    assert out.splitlines()[-1] == "1 trained, 0 reused, 0 failed"
+
+
+def test_equal_seeds_give_equal_results(
+    invoke: Callable[..., tuple[int, str]], study: Study, store: Store, tmp_path: Path
+) -> None:
+    invoke([study], "--seeds", "2", "--variants", "rope")
+    first = results(tmp_path)["variants"]["rope"]["metrics"]
+    invoke([study], "--seeds", "2", "--variants", "rope", "--fresh", "--workers", "2")
+    again = results(tmp_path)["variants"]["rope"]["metrics"]
+    exact = [name for name in first if "second" not in name]
+    assert {name: first[name]["values"] for name in exact} == {name: again[name]["values"] for name in exact}
+    one, two = first["copy/initial_nll"]["values"]
+    assert one != two  # seeds differ
+
+
+def test_studies_share_runs_and_each_experiment_is_complete(
+    invoke: Callable[..., tuple[int, str]], make_tiny_study: Callable[..., Study], store: Store, tmp_path: Path
+) -> None:
+    status, out = invoke([make_tiny_study("first"), make_tiny_study("second", ("copy", "sort"))])
+    assert status == 0
+    assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
+    runs = store.client.search_runs([store.open_experiment("second")], "tags.kind = 'run'")
+    shared = [run for run in runs if "shared_from" in run.data.tags]
+    assert len(runs) == 4
+    assert len(shared) == 2
+    source = store.client.get_run(shared[0].data.tags["shared_from"])
+    assert source.data.tags["study"] == "first"
+    assert shared[0].data.metrics["em/1"] == source.data.metrics["em/1"]
+    assert results(tmp_path, "second")["variants"]["rope"]["metrics"]["copy/em/1"]["n"] == 1
+
+
+def test_report_only_trains_nothing_and_says_what_is_missing(
+    invoke: Callable[..., tuple[int, str]], study: Study, tmp_path: Path
+) -> None:
+    invoke([study], "--variants", "rope")
+    status, out = invoke([study], "--report-only")
+    assert out.splitlines()[-1] == "0 trained, 1 reused, 0 failed"
+    assert status == 0
+    failed = results(tmp_path)["variants"]["sinusoidal"]["failed"]
+    assert [(entry["seed"], entry["status"]) for entry in failed] == [(0, "missing")]
+
+
+def test_four_workers_on_a_fresh_database(invoke: Callable[..., tuple[int, str]], study: Study, store: Store) -> None:
+    _, out = invoke([study], "--seeds", "4", "--variants", "rope", "--workers", "4")
+    assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
+    assert len([e for e in store.client.search_experiments() if e.name == "tiny"]) == 1
+
+
+class Watcher:
+    """An observer that remembers, and may kill the process that it hears of."""
+
+    def __init__(self, kills: int = 0, go_on: bool = True) -> None:
+        self.kills, self.go_on = kills, go_on
+        self.begun: list[str] = []
+        self.outcomes: dict[str, str] = {}
+
+    def started(self, planned: PlannedRun) -> None:
+        self.begun.append(planned.name)
+
+    def progress(self, planned: PlannedRun, step: int, loss: float) -> None:
+        if self.kills:
+            self.kills -= 1
+            (child,) = multiprocessing.active_children()
+            os.kill(child.pid or 0, signal.SIGKILL)
+
+    def ended(self, planned: PlannedRun, error: str) -> bool:
+        self.outcomes[planned.name] = error
+        return self.go_on or not error
+
+
+@pytest.fixture
+def launch(study: Study, store: Store) -> Callable[..., dict[str, str]]:
+    """Runs the tiny study's two arms one after the other; the arms in ``broken`` get a run that does not exist."""
+
+    def call(watcher: Watcher, broken: tuple[str, ...] = (), steps: int = 6) -> dict[str, str]:
+        plan = make_plan(study, "smoke", overrides={"train.max_steps": steps})
+        parent = store.start_invocation(plan, "command", {})
+
+        def prepare(planned: PlannedRun) -> Job:
+            run_id = "nowhere" if planned.variant in broken else store.start_run(planned, parent, {})
+            return Job(planned, run_id, store.uri, "cpu", 1)
+
+        LocalLauncher(1, [run.recipe.data for run in plan.runs]).run(plan.runs, prepare, watcher)
+        return {name.split("/")[1]: error for name, error in watcher.outcomes.items()}
+
+    return call
+
+
+def test_a_run_that_raises_ends_alone_and_tells_why(launch: Callable[..., dict[str, str]]) -> None:
+    outcomes = launch(Watcher(), broken=("sinusoidal",))
+    assert "nowhere" in outcomes["sinusoidal"]
+    assert "Traceback" in outcomes["sinusoidal"]
+    assert outcomes["rope"] == ""
+
+
+def test_fail_fast_starts_nothing_more(launch: Callable[..., dict[str, str]]) -> None:
+    assert set(launch(Watcher(go_on=False), broken=("sinusoidal",))) == {"sinusoidal"}
+
+
+def test_a_killed_process_is_tried_once_more(launch: Callable[..., dict[str, str]]) -> None:
+    watcher = Watcher(kills=1)
+    outcomes = launch(watcher, steps=60)
+    assert outcomes == {"sinusoidal": "", "rope": ""}
+    assert len(watcher.begun) == 2
+
+
+def test_a_process_that_is_killed_twice_has_failed(launch: Callable[..., dict[str, str]]) -> None:
+    outcomes = launch(Watcher(kills=2), steps=60)
+    assert "exit code -9, 2 tries" in outcomes["sinusoidal"]
+    assert outcomes["rope"] == ""
+
+
+def processes_of_session(session: int) -> list[int]:
+    """Live processes that belong to a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, NotADirectoryError):
+            continue
+        if entry.name.isdecimal() and int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to count processes")
+def test_ctrl_c_ends_everything_and_the_same_command_goes_on(store: Store, uri: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "experiments.pe_extrapolation", "--preset", "smoke", "--data.task", "copy",
+        "--variants", "sinusoidal,rope", "--workers", "1", "--train.max_steps", "60",
+        "--tracking-uri", uri, "--output", str(tmp_path / "reports"),
+    ]  # fmt: skip
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("[1/2]"):
+            break
+    time.sleep(1.0)
+    began = time.monotonic()
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes at once
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert time.monotonic() - began < 10
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    while processes_of_session(running.pid) and time.monotonic() - began < 10:
+        time.sleep(0.1)
+    assert processes_of_session(running.pid) == []
+    runs = store.client.search_runs([store.open_experiment("pe_extrapolation")])
+    assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED", "KILLED"]
+
+    again = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd="/")
+    assert again.returncode == 0
+    assert again.stdout.splitlines()[-1] == "1 trained, 1 reused, 0 failed"

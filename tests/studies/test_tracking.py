@@ -1,0 +1,161 @@
+"""The record: what goes in comes out, and what people's stores have broken on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from transformer_ablate.paths import project_root
+from transformer_ablate.studies.plan import PlannedRun, make_plan
+from transformer_ablate.studies.study import Study
+from transformer_ablate.studies.tracking import RunResult, Store, default_uri
+
+CURVE = {"step": [1.0, 2.0], "nll": [3.0, 2.0], "tokens": [10.0, 20.0], "seconds": [0.1, 0.2], "lr": [1.0, 1.0]}
+
+
+@pytest.fixture
+def planned(study: Study) -> PlannedRun:
+    return make_plan(study, "smoke").runs[0]
+
+
+def result(**metrics: float) -> RunResult:
+    example = {"bucket": "1", "source": "ä <b>", "reference": "x", "output": "y"}
+    return RunResult(metrics, CURVE, [("1", 1.0, 20)], [example], {"predictions": [example]})
+
+
+def record(store: Store, planned: PlannedRun, study: Study, outcome: RunResult) -> str:
+    """Enters a finished run; its id."""
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    run_id = store.start_run(planned, parent, {})
+    store.finish_run(run_id, outcome, {})
+    return run_id
+
+
+def test_a_result_comes_back_as_it_went_in(store: Store, study: Study, planned: PlannedRun) -> None:
+    run_id = record(store, planned, study, result(**{"em/1.25": 0.5, "em/64": 0.25, "em/640": 0.75}))
+    (back,) = store.records([planned])
+    assert (back.status, back.run_id, back.seed) == ("finished", run_id, planned.seed)
+    assert back.metrics == {"em/1.25": 0.5, "em/64": 0.25, "em/640": 0.75}
+    assert back.curve == CURVE
+    assert list(back.test_sets) == [("1", 1.0, 20)]
+    assert back.examples[0]["source"] == "ä <b>"
+
+
+def test_what_is_no_number_never_becomes_one(store: Store, study: Study, planned: PlannedRun) -> None:
+    run_id = record(store, planned, study, result(ppl=math.inf, steps_to_half=math.nan, nll=800.0))
+    (back,) = store.records([planned])
+    assert back.metrics["ppl"] == math.inf
+    assert math.isnan(back.metrics["steps_to_half"])
+    run = store.client.get_run(run_id)
+    assert "ppl" not in run.data.metrics  # MLflow would hold 1.797e308
+    assert run.data.tags["not_finite.ppl"] == "inf"
+
+
+def test_what_ui_and_people_look_for_is_there(store: Store, study: Study, planned: PlannedRun) -> None:
+    run_id = record(store, planned, study, result(em=1.0))
+    run = store.client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["model.position"] == "sinusoidal"
+    assert run.data.tags["fingerprint"] == planned.fingerprint
+    assert {run.data.tags[t] for t in ("preset", "task", "variant")} == {"smoke", "copy", "sinusoidal"}
+    assert store.client.get_run(run.data.tags["mlflow.parentRunId"]).data.tags["kind"] == "invocation"
+    artifacts = Path(run.info.artifact_uri.removeprefix("file://"))
+    assert artifacts.is_absolute()
+    assert {p.name for p in artifacts.iterdir()} == {"recipe.json", "result.json", "predictions.jsonl"}
+    assert json.loads((artifacts / "recipe.json").read_text())["train"]["seed"] == planned.seed
+    history = store.client.get_metric_history(run_id, "em")
+    assert [m.value for m in history] == [1.0]
+
+
+def test_curves_have_a_point_for_every_step(store: Store, study: Study, planned: PlannedRun) -> None:
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    run_id = store.start_run(planned, parent, {})
+    steps = [float(i) for i in range(1, 1501)]  # more points than MLflow takes in one call
+    store.log_curve(run_id, {"step": steps, "nll": steps})
+    history = store.client.get_metric_history(run_id, "train/nll")
+    assert [(m.step, m.value) for m in history] == [(int(s), s) for s in steps]
+
+
+def test_every_metric_name_is_one_that_mlflow_takes(study: Study) -> None:
+    names = ["em/1.25", "per/9-10", "train/nll", "train_tokens_per_second", "seconds_to_half"]
+    assert all(re.fullmatch(r"[/\w.\- ]*", name) for name in names)
+
+
+def test_a_missing_a_failed_and_a_repaired_run(store: Store, study: Study, planned: PlannedRun) -> None:
+    assert [r.status for r in store.records([planned])] == ["missing"]
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    failed = store.start_run(planned, parent, {})
+    store.end_run(failed, "failed", "Traceback\nValueError: it broke")
+    (back,) = store.records([planned])
+    assert (back.status, back.error) == ("failed", "ValueError: it broke")
+    record(store, planned, study, result(em=1.0))
+    assert [r.status for r in store.records([planned])] == ["finished"]
+
+
+def test_a_later_failure_is_not_hidden_by_an_older_success(store: Store, study: Study, planned: PlannedRun) -> None:
+    record(store, planned, study, result(em=1.0))
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    store.end_run(store.start_run(planned, parent, {}), "failed", "E: no")
+    assert [r.status for r in store.records([planned])] == ["failed"]
+
+
+def test_running_and_interrupted_runs_are_no_results(store: Store, study: Study, planned: PlannedRun) -> None:
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    store.start_run(planned, parent, {})
+    store.end_run(store.start_run(planned, parent, {}), "interrupted")
+    assert [r.status for r in store.records([planned])] == ["missing"]
+
+
+def test_runs_of_dead_processes_are_closed(store: Store, study: Study, planned: PlannedRun) -> None:
+    parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    orphan = store.start_run(planned, parent, {"pid": str(dead.pid), "host": socket.gethostname()})
+    mine = store.start_run(planned, parent, {"pid": str(os.getpid()), "host": socket.gethostname()})
+    elsewhere = store.start_run(planned, parent, {"pid": str(dead.pid), "host": "another machine"})
+    assert store.close_stale() == 1
+    statuses = [store.client.get_run(run_id).info.status for run_id in (orphan, mine, elsewhere)]
+    assert statuses == ["KILLED", "RUNNING", "RUNNING"]
+
+
+def test_an_inherited_run_id_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, uri: str, study: Study, planned: PlannedRun
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "abc")
+    assert record(Store(uri), planned, study, result(em=1.0)) != "abc"
+
+
+def test_the_default_store_is_read_from_the_environment_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert default_uri() == f"sqlite:///{project_root() / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////some/dir/a.db")
+    assert default_uri() == "sqlite:////some/dir/a.db"
+
+
+def test_an_old_file_store_in_the_folder_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store, study: Study, planned: PlannedRun
+) -> None:
+    old = tmp_path / "mlruns" / "0"
+    old.mkdir(parents=True)
+    (old / "meta.yaml").write_text("artifact_location: x\n")
+    monkeypatch.chdir(tmp_path)
+    run_id = record(store, planned, study, result(em=1.0))
+    assert store.client.get_run(run_id).info.status == "FINISHED"
+    assert [p.name for p in old.iterdir()] == ["meta.yaml"]
+
+
+def test_long_parameters_do_not_decide_identity(study: Study) -> None:
+    texts = ("a" * 300 + "1", "a" * 300 + "2")
+    recipes = [make_plan(study, "smoke").runs[0].recipe for _ in texts]
+    prints = {
+        recipe.replace({"model.position_options": {"note": text}}).fingerprint("data")
+        for recipe, text in zip(recipes, texts, strict=True)
+    }
+    assert len(prints) == 2
