@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -127,6 +128,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_values(self.flat())
+        for group, config_class in GROUPS.items():
+            # 1 and 1.0 are one value and must give one fingerprint.
+            config, names = (
+                getattr(self, group),
+                [f.name for f in dataclasses.fields(config_class) if f.type == "float"],
+            )
+            floats = {name: float(getattr(config, name)) for name in names}
+            object.__setattr__(self, group, dataclasses.replace(config, **floats))
         _check_heads(self.model)
 
     def replace(self, delta: Mapping[str, Any]) -> Recipe:
@@ -214,7 +223,7 @@ def _check_value(dotted: str, value: Any, field: dataclasses.Field[Any]) -> None
         allowed = " and ".join(f"{word} {bound:g}" for bound, word, _ in given)
         # A NaN fails every comparison, so it is refused here as well.
         number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        if not number or not all(holds(value, bound) for bound, _, holds in given):
+        if not number or not math.isfinite(value) or not all(holds(value, bound) for bound, _, holds in given):
             raise ConfigError(dotted, value, f"{'an integer' if whole else 'a number'} {allowed}")
 
 

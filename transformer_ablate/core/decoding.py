@@ -19,15 +19,18 @@ class Decoded(NamedTuple):
 
     Attributes:
         tokens: (B, T) ids without BOS, with EOS where it came, padded with PAD.
+        lengths: (B,) number of tokens before EOS; a model may choose PAD, which then counts like any wrong token.
         capped: (B,) boolean, True where the limit came before EOS.
     """
 
     tokens: Tensor
+    lengths: Tensor
     capped: Tensor
 
     def sequences(self) -> list[list[int]]:
         """Ids of each sentence without EOS."""
-        return [[t for t in row if t not in (PAD, EOS)] for row in self.tokens.tolist()]
+        rows = zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)
+        return [tokens[:length] for tokens, length in rows]
 
 
 def longest_output(source_length: int | Tensor) -> Any:
@@ -49,6 +52,7 @@ def greedy_decode(model: Seq2Seq, source: Tensor, limit: Tensor | None = None) -
         limit = longest_output(Seq2Seq.token_mask(source).sum(dim=1))
     longest = int(limit.max())
     tokens = source.new_full((source.shape[0], longest), PAD)
+    lengths = torch.zeros_like(limit)
     finished = torch.zeros(source.shape[0], dtype=torch.bool, device=source.device)
     rows = torch.arange(source.shape[0], device=source.device)  # sentences that are still in the batch
     state = model.start(model.encode(source), capacity=longest + 1)
@@ -57,6 +61,7 @@ def greedy_decode(model: Seq2Seq, source: Tensor, limit: Tensor | None = None) -
     for t in range(longest):
         choice = model.step(last, state)[:, -1].argmax(dim=-1).masked_fill(done, PAD)
         tokens[rows, t] = choice
+        lengths[rows] += ~done & (choice != EOS)
         finished[rows] |= choice == EOS
         done = done | (choice == EOS) | (limit[rows] <= t + 1)
         if done.all():
@@ -65,4 +70,4 @@ def greedy_decode(model: Seq2Seq, source: Tensor, limit: Tensor | None = None) -
         if (~done).float().mean() <= COMPACT_BELOW:
             keep = ~done
             rows, last, state, done = rows[keep], last[keep], state.select(keep), done[keep]
-    return Decoded(tokens, ~finished)
+    return Decoded(tokens, lengths, ~finished)

@@ -85,6 +85,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Memory:
         """Embeddings (B, S, d_model) and their mask (B, S) -> memory."""
+        self.position.check_length(x.shape[1])
         positions = torch.arange(x.shape[1], device=x.device)
         points = self.position.point_table(positions, x.dtype)
         places = Places(points, points, self.position.pair_table(positions, positions, x.dtype))
@@ -120,6 +121,7 @@ class Decoder(nn.Module):
         With ``cached`` the new keys and values are kept in ``state``; without, this is the full pass from position 0.
         """
         start, n = state.length, x.shape[1]
+        self.position.check_length(start + n)
         keys = torch.arange(start + n, device=x.device)
         queries = keys[start:]
         points = self.position.point_table(queries, x.dtype)

@@ -82,7 +82,7 @@ class Convergence:
                 "seconds_to_half": math.nan if at_half is None else columns["seconds"][at_half],
                 "tokens_to_half": math.nan if at_half is None else columns["tokens"][at_half],
                 "area": float(np.mean(nll)),
-                "grad_norm_max": max(columns["grad_norm"]),
+                "grad_norm_max": float(np.max(columns["grad_norm"])),
                 "diverged": float(diverged(nll, len(run.task.target_vocabulary))),
                 "train_seconds": seconds,
                 "train_tokens_per_second": tokens / seconds,

@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from transformer_ablate.data.examples import Batch
+from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.training.curve import Curve
 from transformer_ablate.training.module import Seq2SeqModule
 
@@ -28,7 +29,7 @@ class CurveRecorder(Callback):
     def __init__(self, every: int, report: Callable[[int, float], None] | None = None) -> None:
         self.curve = Curve()
         self._every, self._report = every, report
-        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
         self._tokens = 0
         self._began = 0.0
 
@@ -42,11 +43,10 @@ class CurveRecorder(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Seq2SeqModule)
-        self._waiting.append((outputs["nll"], pl_module.gradient_norm))
-        self._tokens += batch.target_tokens
+        scored = (batch.target[:, 1:] != PAD).sum()
+        self._waiting.append((outputs["nll"], pl_module.gradient_norm, scored))
         columns = self.curve.columns
         columns["step"].append(float(trainer.global_step))
-        columns["tokens"].append(float(self._tokens))
         columns["seconds"].append(time.perf_counter() - self._began)
         if len(self._waiting) >= self._every:
             self._flush(trainer)
@@ -57,9 +57,11 @@ class CurveRecorder(Callback):
     def _flush(self, trainer: Trainer) -> None:
         if not self._waiting:
             return
-        for nll, norm in self._waiting:
+        for nll, norm, scored in self._waiting:
+            self._tokens += int(scored)
             self.curve.columns["nll"].append(float(nll))
             self.curve.columns["grad_norm"].append(float(norm))
+            self.curve.columns["tokens"].append(float(self._tokens))
         self._waiting.clear()
         loss = self.curve.columns["nll"][-1]
         if self._report is not None:

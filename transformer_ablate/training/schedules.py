@@ -18,8 +18,8 @@ def warmup(update: int, config: TrainConfig) -> float:
 @SCHEDULES.register("linear")
 def linear(update: int, config: TrainConfig, d_model: int) -> float:
     """Warmup to ``lr``, then a straight line to ``final_lr_ratio * lr`` at the last update."""
-    span = max(1, config.max_steps - config.warmup_steps)
-    progress = min(1.0, max(0.0, (update - max(1, config.warmup_steps)) / span))
+    knee = max(1, config.warmup_steps)  # the first update at the peak rate
+    progress = min(1.0, max(0, update - knee) / max(1, config.max_steps - knee))
     return config.lr * warmup(update, config) * (1 - (1 - config.final_lr_ratio) * progress)
 
 

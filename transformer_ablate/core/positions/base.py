@@ -85,7 +85,10 @@ class PositionalEncoding(nn.Module):
         return None
 
     def check_length(self, longest: int) -> None:
-        """Refuses, by ConfigError, a sequence of ``longest`` tokens that the encoding could not place."""
+        """Refuses, by ConfigError, a sequence of ``longest`` tokens that the encoding could not place.
+
+        Stacks ask before each pass, by the shape alone: to look at the positions themselves would make a GPU wait.
+        """
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draws the initial values of the encoding's own parameters, if it has any."""

@@ -1,0 +1,315 @@
+"""What must hold for every variant of the model, whatever positions, norms and tying it has."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_ablate.config import ModelConfig
+from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
+from transformer_ablate.core.attention import attend_naive
+from transformer_ablate.core.transformer import Decoder, DecoderState
+from transformer_ablate.data.vocabulary import BOS, EOS, PAD
+from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
+from transformer_ablate.training.losses import cross_entropy
+
+V = 20
+VARIANTS = {
+    "-".join(names): ModelConfig(
+        d_model=16,
+        n_heads=2,
+        d_ff=32,
+        position=names[0],
+        cross_position=names[1],
+        norm_placement=names[2],
+        tying=names[3],
+    )
+    for names in itertools.product(
+        POSITIONS.names(), CROSS_POSITIONS.names(), ("pre", "post"), ("none", "decoder", "encoder-decoder", "all")
+    )
+}
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+def model_of(config: ModelConfig, seed: int = 0) -> Seq2Seq:
+    """A model in evaluation mode whose biases and norms are off their initial values, so that none can be forgotten."""
+    model = build_model(config, V, V, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1:
+                p += 0.2 * torch.randn(p.shape, generator=generator)
+    return model.eval()
+
+
+def sentences(lengths: list[int], seed: int = 0, framed: bool = True) -> Tensor:
+    """Random sentences of these lengths in tokens, padded; ``framed`` ones begin with BOS and end with EOS."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, V, (len(lengths), max(lengths)), generator=generator)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[length:] = PAD
+        if framed:
+            row[0], row[length - 1] = BOS, EOS
+    return tokens
+
+
+def target_prefix(rows: int, length: int, seed: int = 1) -> Tensor:
+    return torch.cat((torch.full((rows, 1), BOS), sentences([length - 1] * rows, seed, framed=False)), dim=1)
+
+
+@every_variant
+def test_cached_decoding_is_the_full_pass(config: ModelConfig) -> None:
+    model = model_of(config)
+    source, target = sentences([9, 5, 12]), target_prefix(3, 40)
+    with torch.inference_mode():
+        memory = model.encode(source)
+        full = model.decode(target, memory)
+        state = model.start(memory, capacity=40)
+        steps = [model.step(target[:, :7], state)]
+        steps += [model.step(target[:, t : t + 1], state) for t in range(7, 40)]
+        # A prompt of several tokens behind others needs a mask that is neither the triangle nor nothing.
+        state = model.start(memory, capacity=40)
+        chunks = [model.step(part, state) for part in target.split((3, 10, 1, 26), dim=1)]
+    torch.testing.assert_close(torch.cat(steps, 1), full, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat(chunks, 1), full, atol=1e-4, rtol=0)
+    assert full.std() > 0.1
+
+
+@every_variant
+def test_a_later_token_changes_no_earlier_logit(config: ModelConfig) -> None:
+    model = model_of(config)
+    source, target = sentences([9, 5]), target_prefix(2, 12)
+    with torch.inference_mode():
+        before = model(source, target)
+        for t in (1, 6, 11):
+            changed = target.clone()
+            changed[:, t] = 4 + (changed[:, t] - 3) % (V - 4)
+            after = model(source, changed)
+            assert torch.equal(after[:, :t], before[:, :t])
+            assert not torch.allclose(after[:, t], before[:, t])
+
+
+@pytest.mark.parametrize("position", POSITIONS.names())
+def test_a_later_token_changes_no_earlier_logit_under_dropout(position: str) -> None:
+    config = ModelConfig(d_model=16, n_heads=2, d_ff=32, position=position, dropout=0.3)
+    model = model_of(config).train()
+    source, target = sentences([9, 5]), target_prefix(2, 12)
+    logits = []
+    for last in (5, 6):
+        target[:, 8] = last
+        torch.manual_seed(0)
+        logits.append(model(source, target))
+    assert torch.equal(logits[0][:, :8], logits[1][:, :8])
+    assert not torch.allclose(logits[0][:, 8:], logits[1][:, 8:])
+    torch.manual_seed(1)
+    assert not torch.allclose(model(source, target), logits[1])
+
+
+@every_variant
+def test_outputs_do_not_depend_on_batch_mates(config: ModelConfig) -> None:
+    model = model_of(config)
+    lengths, target_lengths = [3, 11, 7, 5, 8, 4, 12, 6], [5, 3, 9, 12, 2, 7, 4, 10]
+    source, target = sentences(lengths), sentences(target_lengths, seed=1)
+    with torch.inference_mode():
+        together = model(source, target)
+        for i, (length, target_length) in enumerate(zip(lengths, target_lengths, strict=True)):
+            alone = model(source[i : i + 1, :length], target[i : i + 1, :target_length])
+            torch.testing.assert_close(alone[0], together[i, :target_length], atol=1e-5, rtol=0)
+    model = model.double()  # so that rounding decides about no token
+    decoded = greedy_decode(model, source)
+    for i, length in enumerate(lengths):
+        by_itself = greedy_decode(model, source[i : i + 1, :length])
+        assert by_itself.sequences()[0] == decoded.sequences()[i]
+        assert bool(by_itself.capped[0]) == bool(decoded.capped[i])
+
+
+@every_variant
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16"])
+def test_loss_and_all_gradients_are_finite(config: ModelConfig, autocast: bool) -> None:
+    model = build_model(config, V, V, seed=0).train()
+    source, target = sentences([9, 5, 3]), sentences([4, 10, 7], seed=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        logits = model(source, target[:, :-1])
+        loss = cross_entropy(logits, target[:, 1:], label_smoothing=0.1)
+    assert logits.dtype == (torch.bfloat16 if autocast else torch.float32)
+    assert loss.dtype == torch.float32
+    assert 0.5 * math.log(V) < loss.item() < 3 * math.log(V)
+    loss.backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.isfinite().all(), name
+        # Softmax does not see a constant added to all keys, so only the keys' biases may have none.
+        if p.dim() == 2:
+            assert p.grad.abs().max() > 0, name
+
+
+# A twin in plain formulas ----------------------------------------------------------------------------------------
+
+
+def naive_positions(length: int, d_model: int) -> Tensor:
+    def channel(p: int, c: int) -> float:
+        angle = p / 10_000 ** (2 * (c // 2) / d_model)
+        return math.cos(angle) if c % 2 else math.sin(angle)
+
+    return torch.tensor([[channel(p, c) for c in range(d_model)] for p in range(length)], dtype=torch.float64)
+
+
+def naive_rotation(x: Tensor) -> Tensor:
+    """(H, L, d_head): the vector at position p, seen as d_head/2 complex numbers, times exp(i p theta)."""
+    H, L, d = x.shape
+    numbers = torch.view_as_complex(x.reshape(H, L, d // 2, 2).contiguous())
+    theta = torch.tensor([10_000 ** (-2 * i / d) for i in range(d // 2)], dtype=torch.float64)
+    angles = torch.arange(L, dtype=torch.float64)[:, None] * theta
+    return torch.view_as_real(numbers * torch.polar(torch.ones_like(angles), angles)).reshape(H, L, d)
+
+
+class NaiveTwin:
+    """The model of one sentence without padding, from the parameters by name and the papers' formulas."""
+
+    def __init__(self, model: Seq2Seq, config: ModelConfig) -> None:
+        self.p = {n: v.detach() for n, v in model.named_parameters(remove_duplicate=False)}
+        self.c = config
+
+    def linear(self, name: str, x: Tensor, part: slice = slice(None)) -> Tensor:
+        return x @ self.p[f"{name}.weight"][part].T + self.p[f"{name}.bias"][part]
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return scaled * self.p[f"{name}.weight"] + self.p[f"{name}.bias"]
+
+    def heads(self, x: Tensor) -> Tensor:
+        return torch.stack(x.split(self.c.d_head, dim=-1))
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, rotate: bool) -> Tensor:
+        q, k, v = self.heads(q), self.heads(k), self.heads(v)
+        if rotate:
+            q, k = naive_rotation(q), naive_rotation(k)
+        return torch.cat(list(attend_naive(q[None], k[None], v[None], is_causal=causal)[0]), dim=-1)
+
+    def self_attention(self, name: str, x: Tensor, causal: bool) -> Tensor:
+        d = self.c.d_model
+        q, k, v = (self.linear(f"{name}.qkv", x, slice(i * d, (i + 1) * d)) for i in range(3))
+        return self.linear(f"{name}.out", self.attention(q, k, v, causal=causal, rotate=self.c.position == "rope"))
+
+    def cross_attention(self, name: str, x: Tensor, memory: Tensor) -> Tensor:
+        d = self.c.d_model
+        q = self.linear(f"{name}.q", x)
+        k, v = (self.linear(f"{name}.kv", memory, slice(i * d, (i + 1) * d)) for i in range(2))
+        rotate = self.c.cross_position == "rotary"
+        return self.linear(f"{name}.out", self.attention(q, k, v, causal=False, rotate=rotate))
+
+    def feed_forward(self, name: str, x: Tensor) -> Tensor:
+        return self.linear(f"{name}.down", self.linear(f"{name}.up", x).clamp_min(0))
+
+    def around(self, name: str, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.c.norm_placement == "pre":
+            return x + sublayer(self.norm(f"{name}.norm", x))
+        return self.norm(f"{name}.norm", x + sublayer(x))
+
+    def embed(self, table: str, stack: str, tokens: list[int]) -> Tensor:
+        x = self.p[f"{table}_embedding.weight"][tokens] * math.sqrt(self.c.d_model)
+        if self.c.position == "sinusoidal":
+            x = x + naive_positions(len(tokens), self.c.d_model)
+        if self.c.position == "learned":
+            x = x + self.p[f"{stack}.position.weight"][: len(tokens)]
+        return x
+
+    def logits(self, source: list[int], target: list[int]) -> Tensor:
+        pre = self.c.norm_placement == "pre"
+        memory = self.embed("source", "encoder", source)
+        for i in range(self.c.encoder_layers):
+            name = f"encoder.layers.{i}"
+            look_around = partial(self.self_attention, f"{name}.self_attention", causal=False)
+            memory = self.around(f"{name}.around_self", memory, look_around)
+            memory = self.around(f"{name}.around_ffn", memory, partial(self.feed_forward, f"{name}.feed_forward"))
+        memory = self.norm("encoder.final_norm", memory) if pre else memory
+        x = self.embed("target", "decoder", target)
+        for i in range(self.c.decoder_layers):
+            name = f"decoder.layers.{i}"
+            look_back = partial(self.self_attention, f"{name}.self_attention", causal=True)
+            look_over = partial(self.cross_attention, f"{name}.cross_attention", memory=memory)
+            x = self.around(f"{name}.around_self", x, look_back)
+            x = self.around(f"{name}.around_cross", x, look_over)
+            x = self.around(f"{name}.around_ffn", x, partial(self.feed_forward, f"{name}.feed_forward"))
+        x = self.norm("decoder.final_norm", x) if pre else x
+        return x @ self.p["output.weight"].T * (self.c.d_model**-0.5 if self.c.logit_scale == "rsqrt_d" else 1)
+
+
+@pytest.mark.parametrize("logit_scale", ["none", "rsqrt_d"])
+@pytest.mark.parametrize("tying", ["none", "all"])
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize("cross_position", ["none", "rotary"])
+@pytest.mark.parametrize("position", ["none", "sinusoidal", "learned", "rope"])
+def test_the_model_is_its_formulas(
+    position: str, cross_position: str, placement: str, tying: str, logit_scale: str
+) -> None:
+    config = ModelConfig(
+        d_model=12,
+        n_heads=2,
+        d_ff=10,
+        encoder_layers=2,
+        decoder_layers=3,
+        position=position,
+        cross_position=cross_position,
+        norm_placement=placement,
+        tying=tying,
+        logit_scale=logit_scale,
+    )
+    model = model_of(config).double()
+    source, target = sentences([6])[0], target_prefix(1, 5)[0]
+    with torch.no_grad():
+        expected = NaiveTwin(model, config).logits(source.tolist(), target.tolist())
+        torch.testing.assert_close(model(source[None], target[None])[0], expected, atol=1e-9, rtol=1e-9)
+
+
+# Order -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_encoder_without_positions_is_permutation_equivariant(placement: str) -> None:
+    model = model_of(ModelConfig(d_model=16, n_heads=2, position="none", norm_placement=placement)).double()
+    source = sentences([10])
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        states, permuted = model.encode(source).states, model.encode(source[:, order]).states
+    assert (permuted - states[:, order]).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("position", [name for name in POSITIONS.names() if name != "none"])
+def test_encoder_with_positions_is_not(position: str) -> None:
+    model = model_of(ModelConfig(d_model=16, n_heads=2, position=position)).double()
+    source, order = sentences([10]), torch.randperm(10, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        states, permuted = model.encode(source).states, model.encode(source[:, order]).states
+    assert (permuted - states[:, order]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("layers", "blind"), [(1, True), (2, False), (3, False)])
+def test_causal_decoder_without_positions_sees_order_from_two_layers_on(layers: int, blind: bool) -> None:
+    config = ModelConfig(d_model=16, n_heads=2, position="none", decoder_layers=layers)
+    decoder = model_of(config).double().decoder
+    assert isinstance(decoder, Decoder)
+    generator = torch.Generator().manual_seed(0)
+    x, states = torch.randn(1, 8, 16, dtype=torch.float64, generator=generator), torch.zeros(1, 1, 16).double()
+    memory = Memory(states, torch.ones(1, 1, dtype=torch.bool), torch.arange(1))
+    ends = []
+    for order in ([0, 1, 2, 3, 4, 5, 6, 7], [4, 2, 6, 0, 5, 1, 3, 7]):  # the last one keeps its place
+        state = DecoderState(memory.mask, memory.positions, decoder.read_source(memory), [])
+        with torch.no_grad():
+            ends.append(decoder(x[:, order], state, cached=False)[0, -1])
+    difference = (ends[0] - ends[1]).abs().max().item()
+    assert difference < 1e-12 if blind else difference > 1e-2
+
+
+def test_only_pre_norm_stacks_end_with_a_norm() -> None:
+    for placement, kind in (("pre", nn.LayerNorm), ("post", nn.Identity)):
+        model = build_model(ModelConfig(norm_placement=placement), V, V)
+        for stack in (model.encoder, model.decoder):
+            assert isinstance(stack.final_norm, kind)  # type: ignore[union-attr]
