@@ -9,7 +9,7 @@ ENCODINGS: dict[str, tuple[dict[str, Any], str]] = {
     "none": ({"model.position": "none"}, "no position in self-attention"),
     "sinusoidal": ({"model.position": "sinusoidal"}, "fixed sines added to the embeddings (Vaswani et al. 2017)"),
     "learned": (
-        {"model.position": "learned", "model.position_options": {"rows": 128}},
+        {"model.position": "learned", "model.position_options": {"rows": 256}},
         "one trained vector a position; rows past the training length exist and stay untrained",
     ),
     "rope": ({"model.position": "rope"}, "queries and keys rotated by position (Su et al. 2021)"),

@@ -22,7 +22,7 @@ NORM_PLACEMENTS = ("pre", "post")
 TYINGS = ("none", "decoder", "encoder-decoder", "all")
 LOGIT_SCALES = ("none", "rsqrt_d")
 SPLITS = ("random", "stem", "length")
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 
 
 def option(

@@ -13,12 +13,11 @@ def project_root() -> Path:
 
 
 def source_hash() -> str:
-    """12 hex digits of all source that can change a run's result: core, data, training, measures, recipes."""
+    """12 hex digits of all source that can change a run's result: core, data, training, measures, recipes, worker."""
     package = Path(__file__).resolve().parent
-    files = [
-        package / "recipes.py",
-        *(f for d in ("core", "data", "training", "measures") for f in (package / d).rglob("*.py")),
-    ]
+    folders = [package / name for name in ("core", "data", "training", "measures")]
+    files = [package / "recipes.py", package / "studies" / "worker.py"]
+    files += [file for folder in folders for file in folder.rglob("*.py")]
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())

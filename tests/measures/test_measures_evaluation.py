@@ -128,7 +128,7 @@ def test_a_perfect_model_is_perfect_at_every_length(scripted: Any) -> None:
         assert reach[f"cap_share/{test.name}"] == reach[f"length_error/{test.name}"] == 0
         forced = run.forced(test)
         assert forced.tokens.tolist() == [len(r) + 1 for r in references(test.pairs)]  # EOS is scored too
-    assert reach["rho_90"] == reach["rho_50"] == 3
+    assert reach["rho_90"] == reach["rho_50"] == 4
 
 
 def test_a_model_that_stops_one_token_early(scripted: Any) -> None:

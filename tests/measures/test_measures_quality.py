@@ -100,11 +100,13 @@ def test_phone_and_word_errors(scripted: Any) -> None:
     assert metrics["per/1"] == pytest.approx((0 + 0 + 1 + 1 + 1) / (3 + 3 + 4 + 5 + 1))
     assert "edit_distance/1" not in metrics
     assert measured.artifacts["predictions"][3] == {
-        "bucket": "1", "source": "D", "reference": "AB | EDCBA", "output": "EDCBBA"
+        "bucket": "1", "source": "D", "reference": "AB | EDCBA", "output": "EDCBBA", "correct": False
     }  # fmt: skip
+    assert sum(row["correct"] for row in measured.artifacts["predictions"]) == 2
     # Lengths 3, 3, 3, 6, 0 against the closest of 3, {2, 3}, 4, {2, 5}, 1.
     others = Extrapolation().measure(run).metrics
     assert others["length_error/1"] == pytest.approx((0 + 0 + 1 + 1 + 1) / 5)
+    assert "em_oracle/1" not in others  # it would be judged under the first answer alone
     assert "rho_90" not in others  # a share of exact matches cannot be perfect where several answers are right
 
 

@@ -17,7 +17,7 @@ from transformer_ablate.data.task import Task, TaskData
 from transformer_ablate.data.vocabulary import N_SPECIALS, Vocabulary
 from transformer_ablate.errors import ConfigError
 
-RATIOS = (1, 1.25, 1.5, 2, 3)
+RATIOS = (1, 1.25, 1.5, 2, 3, 4)
 SHORTEST_HELD_OUT = 4  # shorter strings are too few to keep any of them from training
 HELD_OUT_SHARE = 0.25
 ROUNDS = 256  # of re-drawing; a string is refused in one round with probability 1 - HELD_OUT_SHARE at most

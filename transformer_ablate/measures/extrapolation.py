@@ -28,7 +28,8 @@ def reach(exact: list[tuple[float, float]], threshold: float) -> float:
 class Extrapolation:
     """Free and oracle-length exact match, accuracy by position, length error and capped outputs for each test set.
 
-    Metrics: ``em_oracle/TEST`` (EOS withheld until the reference's length: what remains is content, not stopping);
+    Metrics: ``em_oracle/TEST`` (EOS withheld until the reference's length: what remains is content, not stopping; only
+    where the target is a function of the source, since it is judged under one gold prefix);
     ``length_error/TEST`` (mean absolute difference of lengths, tokens, greedy outputs, closest-length reference);
     ``cap_share/TEST`` (share of greedy outputs that met the limit of twice the source and ten); ``rho_90``, ``rho_50``
     (see :func:`reach`). Artifact ``accuracy_by_position``: share right at each output position under the gold prefix.
@@ -43,14 +44,15 @@ class Extrapolation:
         exact = []
         for test in run.task.test:
             forced, free = run.forced(test), run.free(test)
-            metrics[f"em_oracle/{test.name}"] = float(forced.exact_with_oracle_length.mean())
             errors = [
                 min(abs(len(output) - len(reference)) for reference in references)
                 for output, references in zip(free.outputs, test.references[: len(free)], strict=True)
             ]
             metrics[f"length_error/{test.name}"] = float(np.mean(errors))
             metrics[f"cap_share/{test.name}"] = float(free.capped.mean())
-            exact.append((test.ratio, float(forced.exact.mean())))
+            if run.task.exact:
+                metrics[f"em_oracle/{test.name}"] = float(forced.exact_with_oracle_length.mean())
+                exact.append((test.ratio, float(forced.exact.mean())))
             counts = forced.scored.sum(axis=0)
             for position in np.flatnonzero(counts):
                 share = float(forced.right[:, position].sum() / counts[position])

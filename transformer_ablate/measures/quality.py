@@ -65,6 +65,7 @@ class Quality:
                         "source": source_words.decode(test.pairs.source[i].tolist()),
                         "reference": " | ".join(target_words.decode(list(r)) for r in test.references[i]),
                         "output": target_words.decode(output),
+                        "correct": tuple(output) in test.references[i],
                     }
                 )
         return Measured(metrics, {"predictions": predictions})

