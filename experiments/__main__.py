@@ -53,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if argv[0] != "run":
             raise unknown_name("command", argv[0], ["run"])
+        if argv[1:] and argv[1] in ("-h", "--help"):
+            return run([], ["--help"], "experiments run")
         selected, options = chosen(argv[1:], studies)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -132,7 +132,7 @@ def test_warnings_name_runs(make_study: Make) -> None:
         if run.variant == "rope" and run.seed == 1:
             return lose(run)
         if run.variant == "sinusoidal":
-            return dataclasses.replace(run, source_hash="beef", metrics={**run.metrics, "nll/2": math.inf})
+            return dataclasses.replace(run, made_by={"source_hash": "beef"}, metrics={**run.metrics, "nll/2": math.inf})
         return run
 
     found = {w.title: " ".join([w.text, *w.items]) for w in warnings(Index(make_study(change=change)))}
@@ -224,13 +224,13 @@ def test_a_crash_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_overview_links_reports(make_study: Make, tmp_path: Path) -> None:
     record = make_study(cells=["g2p"], names=["none"], seeds=[0, 1], change=lambda r: lose(r) if r.seed else r)
-    report = write_report(record, tmp_path / "quick" / "pe study")
-    index = write_overview([(record, report)], tmp_path / "quick" / "index.html")
+    write_report(record, tmp_path / "quick" / "pe study")
+    index = write_overview(tmp_path / "quick")
     page = Page(index.read_text("utf-8"))
     assert set(page.sources) == {"pe%20study/report.html", "pe%20study/figures/g2p-metric.png"}
     assert "1 of 2 runs finished, 1 failed" in page.text
     assert "PE extrapolation" in page.text
-    assert "No study" in Page(write_overview([], tmp_path / "none.html").read_text("utf-8")).text
+    assert "No study" in Page(write_overview(tmp_path / "none").read_text("utf-8")).text
 
 
 def test_markdown_escapes() -> None:

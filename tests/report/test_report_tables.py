@@ -36,10 +36,13 @@ def test_schema_of_results(make_study: Make) -> None:
         "study", "preset", "question", "environment", "variants", "skipped", "contrasts", "claims",
     ]  # fmt: skip
     rope = found["variants"]["rope"]
-    assert list(rope) == ["base", "delta", "parameters", "flops", "seeds", "failed", "diverged", "metrics"]
-    assert rope["base"] == {"copy": "synthetic", "g2p-length": "g2p", "g2p": "g2p"}
+    assert list(rope) == ["base", "delta", "parameters", "flops", "cells", "seeds", "failed", "diverged", "metrics"]
+    assert rope["base"] == "synthetic"
+    assert {cell: found["base"] for cell, found in rope["cells"].items()} == {
+        "copy": "synthetic", "g2p-length": "g2p", "g2p": "g2p"
+    }  # fmt: skip
     assert rope["delta"] == {"model.position": "rope"}
-    assert rope["parameters"]["copy"] == 41234
+    assert rope["parameters"] == rope["cells"]["g2p"]["parameters"] == 41234
     assert (rope["seeds"], rope["failed"], rope["diverged"]) == ([0, 1, 2], [], [])
     em = rope["metrics"]["copy/em/1.5"]
     assert {"mean", "ci_low", "ci_high", "n", "values"} <= set(em)
@@ -93,7 +96,7 @@ def test_without_any_result(make_study: Make) -> None:
     record = make_study(change=lambda r: dataclasses.replace(fail(r, ""), status="missing"))
     found = results(record)
     assert found["variants"]["rope"]["metrics"] == {}
-    assert found["variants"]["rope"]["parameters"] == {"copy": None, "g2p-length": None, "g2p": None}
+    assert found["variants"]["rope"]["parameters"] is None
     assert len(found["variants"]["rope"]["failed"]) == 9
     assert long_table(record).empty
     assert "rope & 0" in latex(record)

@@ -86,7 +86,7 @@ def test_naming_a_task_selects_cells() -> None:
         ({"overrides": {"model.n_heads": 7}}, "model.n_heads", "1, 2, 4, 8, 16"),
         ({"overrides": {"train.max_steps": -1}}, "train.max_steps", "at least 1"),
         ({"overrides": {"train.lr": 0.0}}, "train.lr", "above 0"),
-        ({"overrides": {"model.position": "rope"}}, "model.position", "differ"),
+        ({"overrides": {"model.position": "rope"}}, "model.position", "defined by it"),
         ({"overrides": {"data.batch_tokens": 5}}, "data.batch_tokens", "at least 14"),
         ({"overrides": {"model.d_model": 6, "model.n_heads": 2}}, "model.n_heads", "even"),
         ({"overrides": {"model.position_options": {"bass": 3}}}, "model.position_options", "base"),
@@ -111,5 +111,5 @@ def test_tying_over_two_vocabularies_names_both_sizes() -> None:
 
 def test_a_table_of_positions_too_short_for_the_test_sets_is_refused(study: Study) -> None:
     arms = (Variant("short", {"model.position": "learned", "model.position_options": {"rows": 20}}),)
-    with pytest.raises(ConfigError, match=r"position_options\.rows: got 20.*at least 44"):
+    with pytest.raises(ConfigError, match=r"position_options\.rows: got 20.*at least 54"):
         make_plan(Study("s", "?", study.cells, arms), "smoke")

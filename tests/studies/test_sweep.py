@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate.studies import cli
-from transformer_ablate.studies.launchers import Job, LocalLauncher
-from transformer_ablate.studies.plan import PlannedRun, make_plan
+from transformer_ablate.studies.launchers import LocalLauncher
+from transformer_ablate.studies.plan import Job, PlannedRun, make_plan
 from transformer_ablate.studies.study import Study
 from transformer_ablate.studies.tracking import Store
 from transformer_ablate.training.curve import COLUMNS
@@ -84,6 +86,7 @@ def test_equal_seeds_give_equal_results(
     again = results(tmp_path)["variants"]["rope"]["metrics"]
     exact = [name for name in first if "second" not in name]
     assert {name: first[name]["values"] for name in exact} == {name: again[name]["values"] for name in exact}
+    assert all(re.fullmatch(r"[/\w.\- ]+", name) for name in first)  # MLflow refuses other names
     one, two = first["copy/initial_nll"]["values"]
     assert one != two  # seeds differ
 
@@ -113,6 +116,42 @@ def test_report_only_trains_nothing_and_says_what_is_missing(
     assert status == 0
     failed = results(tmp_path)["variants"]["sinusoidal"]["failed"]
     assert [(entry["seed"], entry["status"]) for entry in failed] == [(0, "missing")]
+
+
+def test_runs_of_one_name_in_two_studies_are_kept_apart(
+    invoke: Callable[..., tuple[int, str]], make_tiny_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    one, two = make_tiny_study("one"), make_tiny_study("two")
+    longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in two.cells)
+    status, out = invoke([one, dataclasses.replace(two, cells=longer)], "--variants", "rope", "--workers", "2")
+    assert status == 0
+    assert out.splitlines()[-1] == "2 trained, 0 reused, 0 failed"
+    assert "two" in (tmp_path / "reports" / "smoke" / "index.html").read_text().lower()
+
+
+def test_loader_processes_change_nothing(invoke: Callable[..., tuple[int, str]], study: Study, tmp_path: Path) -> None:
+    invoke([study], "--variants", "rope")
+    first = results(tmp_path)["variants"]["rope"]["metrics"]["copy/final_nll"]["values"]
+    _, out = invoke([study], "--variants", "rope", "--fresh", "--data.loader_workers", "2")
+    assert out.splitlines()[-1] == "1 trained, 0 reused, 0 failed"
+    assert results(tmp_path)["variants"]["rope"]["metrics"]["copy/final_nll"]["values"] == first
+
+
+def test_a_store_or_folder_that_cannot_be_used_is_told_before_training(
+    study: Study, uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    for words in (
+        ["--tracking-uri", f"file:{tmp_path}/mlruns", "--output", str(tmp_path)],
+        ["--tracking-uri", "somewhere", "--output", str(tmp_path)],
+        ["--tracking-uri", f"sqlite:///{occupied}/x.db", "--output", str(tmp_path)],
+        ["--tracking-uri", uri, "--output", str(occupied)],
+    ):
+        assert cli.run([study], ["--preset", "smoke", *words], "x") == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        assert err.startswith(("error: --tracking-uri: got", "error: --output: got"))
 
 
 def test_four_workers_on_a_fresh_database(invoke: Callable[..., tuple[int, str]], study: Study, store: Store) -> None:

@@ -118,8 +118,8 @@ class Index:
         return inside[-1] if inside else buckets[0] if buckets else None
 
     def settings(self, cell: Cell) -> Mapping[str, Any]:
-        """Dotted fields of the cell: its base recipe with the cell's delta."""
-        return {**self.record.recipes.get(cell.base, {}), **cell.delta}
+        """Dotted fields of the cell's base recipe, with the cell's delta and the user's overrides."""
+        return self.record.recipes.get(cell.name, {})
 
     def _of(self, cell: str) -> list[RunRecord]:
         return [r for (c, _), runs in self._runs.items() if c == cell for r in runs if r.finished]

@@ -59,10 +59,12 @@ def warnings(index: Index) -> list[Caution]:
     if uneven := _unequal(index):
         text = "Means of different arms then rest on different seeds; the contrasts use only seeds that both arms have."
         found.append(Caution("Unequal numbers of finished seeds", text, uneven))
-    sources = Counter(r.source_hash for r in runs if r.finished and r.source_hash)
-    if len(sources) > 1:
+    sources = Counter(hash_ for r in runs if r.finished and (hash_ := r.made_by.get("source_hash")))
+    present = index.record.environment.get("source_hash")
+    if len(sources) > 1 or (present and sources and present not in sources):
         items = [f"source {name}: {count} runs" for name, count in sources.most_common()]
-        text = "The core's source changed between the runs of this report; run again with --fresh for one source."
+        items += [f"source {present}: the code as it is now"] if present else []
+        text = "The code that can change a result is not the same for all runs and now; --fresh trains them again."
         found.append(Caution("Runs from different sources", text, items))
     if unlearned := _unlearned(index):
         text = f"Exact match in distribution is below {GATE:g} in more than {1 - PASSING_SHARE:.0%} of the seeds: "
@@ -203,13 +205,14 @@ def _growth(index: Index, cell: Cell, start: Bucket, end: Bucket) -> list[str]:
         a = index.summary(cell.name, arm, start.key(cell.metric)).mean
         b = index.summary(cell.name, arm, end.key(cell.metric)).mean
         if a is not None and b is not None:
-            changes.append((abs(b - a), arm, f"from {metric.format(a)} to {metric.format(b)}"))
+            changes.append((b, arm, f"{metric.format(b)}, from {metric.format(a)} in distribution"))
     if not changes:
         return []
-    changes.sort()
-    span = f"From the training lengths to {end.label} ({end.ratio:.3g} × the longest)"
-    least = f"{span}, mean {metric.label.lower()} changes least for {changes[0][1]}, {changes[0][2]}"
-    return [least + (f", and most for {changes[-1][1]}, {changes[-1][2]}." if len(changes) > 1 else ".")]
+    changes.sort(reverse=metric.better == "higher")
+    best, others = changes[0], changes[1:]
+    told = f"At {end.label} ({end.ratio:.3g} × the longest training length), mean {metric.label.lower()} is best for "
+    told += f"{best[1]}: {best[2]}"
+    return [told + (f"; worst for {others[-1][1]}: {others[-1][2]}." if others else ".")]
 
 
 def _largest(index: Index, cell: Cell, contrasts: Iterable[dict[str, Any]]) -> list[str]:

@@ -18,13 +18,13 @@ class RunRecord:
         fingerprint: identity of its recipe, seed and data.
         status: ``finished``, ``failed``, ``interrupted`` or ``missing``.
         base: name of its base recipe.
-        delta: dotted field to value, relative to the base: the cell's and the variant's.
+        delta: dotted field to value: what distinguishes the variant.
         metrics: ``METRIC[/BUCKET]`` to value, e.g. ``em/1.25``; empty unless finished. NaN and infinity may occur.
         curve: columns ``step, nll, tokens, seconds, lr, grad_norm`` of the training curve; empty unless finished.
         test_sets: ``(bucket, ratio, n)`` of every test set in order of length: name, longest length over N, examples.
         examples: a few ``{bucket, source, reference, output}`` of the run's decoded predictions, as text.
         run_id: the store's id of the run.
-        source_hash: hash of the core's source when the run was made.
+        made_by: ``commit``, ``source_hash``, ``versions`` and ``hardware`` of the run, as text.
         error: last line of the traceback of a failed run.
     """
 
@@ -40,7 +40,7 @@ class RunRecord:
     test_sets: Sequence[tuple[str, float, int]] = ()
     examples: Sequence[Mapping[str, Any]] = ()
     run_id: str = ""
-    source_hash: str = ""
+    made_by: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -63,8 +63,8 @@ class StudyRecord:
         preset: which preset was planned.
         runs: one record for each planned variant, cell and seed, finished or not.
         skipped: ``(name, reason)`` of arms that this preset or selection leaves out.
-        recipes: base recipe name to its flat fields, as resolved for the preset with the user's overrides.
-        environment: commit, versions, hardware, command, overrides: name to text.
+        recipes: cell name to the flat fields of its base recipe, the cell's delta and the user's overrides included.
+        environment: ``commit``, ``source_hash``, ``versions``, ``hardware`` and ``command`` of this invocation.
     """
 
     study: Study

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import jinja2
 
 from transformer_ablate.report import narrative, views
-from transformer_ablate.report.figures import Drawing, draw, file_stem
+from transformer_ablate.report.figures import Drawing, draw
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import metric_of
 from transformer_ablate.report.records import StudyRecord
@@ -38,6 +38,7 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
     """
     index, found = Index(record), results(record)
     drawings = draw(index)
+    found["tally"] = narrative.tally(index)
     for drawing in drawings:
         _write(directory / "figures" / f"{drawing.name}.svg", drawing.svg)
         _write(directory / "figures" / f"{drawing.name}.png", drawing.png)
@@ -49,33 +50,32 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
     return _write(directory / "report.html", _template("report.html.j2").render(page))
 
 
-def write_overview(entries: Sequence[tuple[StudyRecord, Path]], path: Path) -> Path:
-    """Write the page that lists studies, each with its question, its runs and its first figure.
+def write_overview(folder: Path) -> Path:
+    """Write ``index.html``, which lists every study that has a report in ``folder`` (``reports/PRESET``).
 
-    Args:
-        entries: a record and the ``report.html`` that :func:`write_report` made of it.
-        path: the page to write, e.g. ``reports/quick/index.html``; links are relative to it.
+    Returns:
+        the page's path; links in it are relative.
     """
-    studies = []
-    for record, report in entries:
-        names = [file_stem(cell.name, kind) for cell in record.study.cells for kind in ("metric", "curves")]
-        figures = [p for name in names if (p := report.parent / "figures" / f"{name}.png").exists()]
+    page, studies = folder / "index.html", []
+    for file in sorted(folder.glob("*/results.json")):
+        found = json.loads(file.read_text("utf-8"))
+        figures = sorted((file.parent / "figures").glob("*-metric.png"))
         studies.append(
             {
-                "title": title_of(record),
-                "question": record.study.question,
-                "preset": record.preset,
-                "tally": narrative.tally(Index(record)),
-                "link": _link(report, path),
-                "thumbnail": _link(figures[0], path) if figures else "",
+                "title": title_of(found["study"]),
+                "question": found["question"],
+                "preset": found["preset"],
+                "tally": found["tally"],
+                "link": _link(file.parent / "report.html", page),
+                "thumbnail": _link(figures[0], page) if figures else "",
             }
         )
-    return _write(path, _template("overview.html.j2").render(studies=studies))
+    return _write(page, _template("overview.html.j2").render(studies=studies))
 
 
-def title_of(record: StudyRecord) -> str:
-    """The study's name for readers."""
-    words = " ".join(SPELLINGS.get(word, word) for word in record.study.name.split("_"))
+def title_of(study: str) -> str:
+    """A study's name for readers."""
+    words = " ".join(SPELLINGS.get(word, word) for word in study.split("_"))
     return words[:1].upper() + words[1:]
 
 
@@ -97,6 +97,7 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
                 "open": [
                     t
                     for t in (
+                        views.gated_table(index, cell),
                         views.in_distribution_table(index, cell),
                         views.grouped_table(index, cell, ("convergence", "cost"), "Convergence and cost"),
                     )
@@ -110,7 +111,7 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
     bases, deltas = views.recipe_tables(index)
     names = dict.fromkeys(n for cell in index.cells for n in index.metric_names(cell.name))
     return {
-        "title": title_of(record),
+        "title": title_of(record.study.name),
         "study": record.study,
         "preset": record.preset,
         "tally": narrative.tally(index),

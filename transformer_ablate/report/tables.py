@@ -27,7 +27,8 @@ def results(record: StudyRecord) -> dict[str, Any]:
     """The content of ``results.json``: strictly valid JSON, in which a number that does not exist is null with a note.
 
     ``metrics`` maps ``CELL/METRIC[/BUCKET]`` to mean, 95 % t-interval, n and the per-seed ``values`` (aligned with
-    ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status.
+    ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status. ``base``,
+    ``parameters`` and ``flops`` are those of the arm's first cell; ``cells`` has them for each.
     """
     index = Index(record)
     return {
@@ -52,10 +53,18 @@ def _variant(index: Index, name: str) -> dict[str, Any]:
             if values:
                 metrics[f"{cell.name}/{key}"] = _entry(key, values, index.summary(cell.name, name, key))
     return {
-        "base": {c.name: c.base for c in cells},
+        "base": cells[0].base,
         "delta": {k: _plain(v) for k, v in index.variants[name].delta.items()},
-        "parameters": {c.name: _whole(index.size(c.name, name, "parameters")) for c in cells},
-        "flops": {c.name: _whole(index.size(c.name, name, "flops")) for c in cells},
+        "parameters": _whole(index.size(cells[0].name, name, "parameters")),
+        "flops": _whole(index.size(cells[0].name, name, "flops")),
+        "cells": {
+            c.name: {
+                "base": c.base,
+                "parameters": _whole(index.size(c.name, name, "parameters")),
+                "flops": _whole(index.size(c.name, name, "flops")),
+            }
+            for c in cells
+        },
         "seeds": sorted({r.seed for r in runs if r.finished}),
         "failed": [_run(r, r.error or _why(r)) | {"status": r.status} for r in runs if not r.finished],
         "diverged": [_run(r, r.error or "training diverged; its values stay in the means") for r in runs if r.diverged],

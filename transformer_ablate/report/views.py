@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_ablate.report.index import Bucket, Index
 from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
-from transformer_ablate.report.statistics import clopper_pearson
+from transformer_ablate.report.statistics import clopper_pearson, summarise
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.studies.study import Cell
 
@@ -158,6 +158,24 @@ def gate_table(index: Index, cell: Cell) -> Table | None:
     return _table(caption, ["Variant", "Seeds", "95 % interval", "State"], rows) if rows else None
 
 
+def gated_table(index: Index, cell: Cell) -> Table | None:
+    """The primary metric over those seeds alone that pass the gate; None for cells without one."""
+    start = index.in_distribution(cell.name, cell.metric)
+    if cell.metric != "em" or start is None:
+        return None
+    metric, buckets = metric_of("em"), index.buckets(cell.name, "em")
+    rows = []
+    for arm in index.arms(cell.name):
+        passing = {s for s, v in index.values(cell.name, arm, start.key("em")).items() if v >= GATE}
+        row = [arm]
+        for bucket in buckets:
+            values = [v for s, v in index.values(cell.name, arm, bucket.key("em")).items() if s in passing]
+            row.append(mean_and_half_width(metric, summarise(values), len(passing)) if values else MISSING)
+        rows.append([*row, str(len(passing))])
+    caption = f"Exact match over the seeds that pass the gate (in-distribution exact match ≥ {GATE:g})"
+    return _table(caption, ["Variant", *(b.label for b in buckets), "n"], rows)
+
+
 def contrast_metric(index: Index, key: str) -> str:
     """``CELL/METRIC[/BUCKET]`` for readers: ``Copying: exact match at 1.25×``."""
     cell, _, rest = key.partition("/")
@@ -204,7 +222,7 @@ def examples_table(index: Index, cell: Cell) -> Table | None:
         chance = random.Random(f"{index.record.study.name}/{cell.name}/{arm}")
         for seed, example in chance.sample(pool, min(EXAMPLES_EACH, len(pool))):
             texts = [str(example.get(k, "")) for k in ("bucket", "source", "reference", "output")]
-            rows.append([arm, str(seed), *texts, "=" if texts[2] == texts[3] else "≠"])
+            rows.append([arm, str(seed), *texts, "=" if example.get("correct", texts[2] == texts[3]) else "≠"])
     header = ["Variant", "Seed", "Test set", "Source", "Reference", "Output", ""]
     return _table("Examples drawn at random, good and bad alike", header, rows) if rows else None
 

@@ -107,6 +107,10 @@ def chosen_seeds(options: Namespace, overrides: dict[str, Any]) -> list[int] | N
     """
     check_at_least("--seeds", options.seeds, 1)
     single = overrides.pop("train.seed", None)
+    given = {"--seeds": options.seeds, "--seed-list": options.seed_list, "--train.seed": single}
+    several = [name for name, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise ConfigError(several[1], given[several[1]], f"left out beside {several[0]}")
     if options.seed_list is not None:
         words = [word.strip() for word in options.seed_list.split(",")]
         if not all(word.isdecimal() for word in words) or len(set(words)) != len(words):
@@ -147,9 +151,10 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     check_choice("--preset", options.preset, PRESETS)
     check_choice("--launcher", options.launcher, ("local",))
     check_choice("--accelerator", options.accelerator, ACCELERATORS)
-    _check_accelerator(options.accelerator)
+    accelerator = _accelerator(options.accelerator)
     check_at_least("--workers", options.workers, 1)
-    check_at_least("--devices", options.devices, 1)
+    if options.devices != 1:
+        raise ConfigError("--devices", options.devices, "1: a run on several devices is not built yet")
     seeds = chosen_seeds(options, overrides)
     variants = None if options.variants is None else [v.strip() for v in options.variants.split(",") if v.strip()]
 
@@ -159,13 +164,13 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
 
     plans = [make_plan(study, options.preset, seeds, variants, overrides) for study in studies]
     how = Options(
-        workers=options.workers or _default_workers(options.accelerator),
+        workers=options.workers or _default_workers(accelerator),
         tracking_uri=options.tracking_uri,
         output=Path(options.output).resolve() if options.output else project_root() / "reports",
         fresh=options.fresh,
         fail_fast=options.fail_fast,
         report_only=options.report_only,
-        accelerator=options.accelerator,
+        accelerator=accelerator,
         devices=options.devices,
     )
     for plan in plans:
@@ -177,17 +182,17 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     return SOME_FAILED if tally.failed else OK
 
 
-def _check_accelerator(name: str) -> None:
-    if name == "gpu":
-        import torch
+def _accelerator(name: str) -> str:
+    """``gpu`` or ``cpu``: CUDA where there is some, and no other kind, since angles need float64."""
+    import torch
 
-        if not torch.cuda.is_available():
-            raise ConfigError("--accelerator", name, "auto, cpu (this machine has no CUDA device)")
+    available = torch.cuda.is_available()
+    if name == "gpu" and not available:
+        raise ConfigError("--accelerator", name, "auto, cpu (this machine has no CUDA device)")
+    return "gpu" if available and name != "cpu" else "cpu"
 
 
 def _default_workers(accelerator: str) -> int:
-    import torch
-
-    if accelerator != "cpu" and torch.cuda.is_available():
+    if accelerator == "gpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -26,7 +26,7 @@ class Display:
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
         self.total, self.workers, self.fail_fast = total, workers, fail_fast
         self.ok = self.failed = 0
-        self._seconds: dict[str, list[float]] = {}  # of ended runs, by cell
+        self._seconds: list[float] = []  # of the runs that ended well
         self._began: dict[str, float] = {}
         self._last: dict[str, tuple[int, float]] = {}
         self._lines: dict[str, TaskID] = {}
@@ -51,33 +51,34 @@ class Display:
 
     def started(self, planned: PlannedRun) -> None:
         """See :class:`Observer`."""
-        self._began[planned.name] = time.monotonic()
-        self._lines[planned.name] = self._progress.add_task(
+        self._began[planned.fingerprint] = time.monotonic()
+        self._lines[planned.fingerprint] = self._progress.add_task(
             escape(f"  {planned.study} {planned.name}"), total=planned.recipe.train.max_steps, note="starting"
         )
 
     def progress(self, planned: PlannedRun, step: int, loss: float) -> None:
         """See :class:`Observer`."""
-        self._last[planned.name] = step, loss
-        elapsed = time.monotonic() - self._began[planned.name]
+        self._last[planned.fingerprint] = step, loss
+        elapsed = time.monotonic() - self._began[planned.fingerprint]
         left = elapsed / max(1, step) * (planned.recipe.train.max_steps - step)
-        self._progress.update(self._lines[planned.name], completed=step, note=f"loss {loss:.3f}, {left:.0f} s left")
+        self._progress.update(
+            self._lines[planned.fingerprint], completed=step, note=f"loss {loss:.3f}, {left:.0f} s left"
+        )
 
     def ended(self, planned: PlannedRun, error: str) -> bool:
         """See :class:`Observer`."""
-        seconds = time.monotonic() - self._began.pop(planned.name)
-        self._progress.remove_task(self._lines.pop(planned.name))
+        seconds = time.monotonic() - self._began.pop(planned.fingerprint)
+        self._progress.remove_task(self._lines.pop(planned.fingerprint))
         self.ok, self.failed = self.ok + (not error), self.failed + bool(error)
         done = self.ok + self.failed
         if error:
             reason = error.strip().splitlines()[-1]
             self.console.print(f"[red][{done}/{self.total}] FAILED {escape(planned.name)}: {escape(reason)}[/]")
         else:
-            self._seconds.setdefault(planned.cell, []).append(seconds)
-            _, loss = self._last.get(planned.name, (0, float("nan")))
+            self._seconds.append(seconds)
+            _, loss = self._last.get(planned.fingerprint, (0, float("nan")))
             self.console.print(f"[dim][{done}/{self.total}][/] {escape(planned.name)} {seconds:.1f} s, loss {loss:.3f}")
-        every = [s for cell in self._seconds.values() for s in cell]
-        left = sum(every) / max(1, len(every)) * (self.total - done) / self.workers
+        left = sum(self._seconds) / max(1, len(self._seconds)) * (self.total - done) / self.workers
         self._progress.update(self._whole, completed=done, note=f"about {duration(left)} left")
         return not (error and self.fail_fast)
 

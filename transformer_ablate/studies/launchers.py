@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
 from transformer_ablate.config import DataConfig
-from transformer_ablate.studies.plan import PlannedRun
+from transformer_ablate.studies.plan import Job, PlannedRun
 
 GRACE_SECONDS = 5.0
 TRIES = 2  # a process that dies without a word (killed, out of memory) is tried once more
@@ -21,23 +21,6 @@ TRIES = 2  # a process that dies without a word (killed, out of memory) is tried
 
 # JSON list of data configs that the process which workers are forked from loads beforehand (see ``preload``).
 PRELOAD_VARIABLE = "TRANSFORMER_ABLATE_PRELOAD"
-
-
-@dataclass(frozen=True)
-class Job:
-    """A planned run, where to record it and on what to compute it.
-
-    Attributes:
-        planned: what to run.
-        run_id, tracking_uri: the open child run in the store.
-        accelerator, devices: as Lightning names them.
-    """
-
-    planned: PlannedRun
-    run_id: str
-    tracking_uri: str
-    accelerator: str
-    devices: int
 
 
 class Observer(Protocol):
@@ -87,7 +70,7 @@ class LocalLauncher:
 
         Args:
             planned: what to run.
-            prepare: opens a run in the store just before it starts.
+            prepare: opens a run in the store just before it starts; called again where a run is tried again.
             observer: see :class:`Observer`.
 
         A KeyboardInterrupt ends all processes within 10 seconds and is raised again.
@@ -110,7 +93,7 @@ class LocalLauncher:
                     running.remove(one)
                     one.connection.close()
                     if one.message is None and one.tries < TRIES:
-                        running.append(self._start(one.job, one.tries + 1))
+                        running.append(self._start(prepare(one.job.planned), one.tries + 1))
                         continue
                     going = observer.ended(one.job.planned, _error(one)) and going
         except BaseException:
@@ -119,7 +102,7 @@ class LocalLauncher:
 
     def _start(self, job: Job, tries: int) -> _Running:
         here, there = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(job, there), daemon=True)
+        process = self._context.Process(target=_work, args=(job, there))
         process.start()
         there.close()  # so that the pipe ends when the worker does
         return _Running(job, tries, process, here)

@@ -49,11 +49,28 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class Job:
+    """A planned run, where to record it and on what to compute it.
+
+    Attributes:
+        planned: what to run.
+        run_id, tracking_uri: the open child run in the store.
+        accelerator, devices: as Lightning names them.
+    """
+
+    planned: PlannedRun
+    run_id: str
+    tracking_uri: str
+    accelerator: str
+    devices: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """The runs of one study.
 
     Attributes:
-        study: with the cells that take part, in the order of the declaration.
+        study: the declaration.
         preset: name.
         runs: seed by seed, so that an interrupted sweep has every arm at its first seeds.
         skipped: ``(name, reason)`` of what this preset or selection leaves out.
@@ -89,13 +106,12 @@ def make_plan(
     overrides = dict(overrides or {})
     check_values(overrides)  # a mistake in the user's own words is told before any that follows from it
     seeds = tuple(seeds) if seeds is not None else tuple(range(SEEDS[preset]))
-    for variant in study.variants:
-        for name in set(variant.delta) & set(overrides):
-            raise ConfigError(
-                name, overrides[name], "left unset: it is what the arms differ in", "select with --variants"
-            )
-    cells, skipped_cells = _choose_cells(study, preset, overrides)
     arms, skipped_arms = _choose_variants(study, preset, variants)
+    for arm in arms:
+        for name in set(arm.delta) & set(overrides):
+            allowed = f"left unset: arm {arm.name!r} is defined by it"
+            raise ConfigError(name, overrides[name], allowed, "choose arms with --variants")
+    cells, skipped_cells = _choose_cells(study, preset, overrides)
 
     bases: dict[str, Mapping[str, Any]] = {}
     arm_recipes: list[tuple[Variant, Cell, Recipe, dict[str, Any]]] = []
@@ -146,10 +162,12 @@ def _choose_cells(study: Study, preset: str, overrides: dict[str, Any]) -> tuple
             skipped.append((cell.name, f"runs when it is selected: {words}"))
         else:
             chosen.append(cell)
-    if not chosen:
-        name, value = next(iter(selection.items()))
-        allowed = ", ".join(dict.fromkeys(str(recipes[cell.name][name]) for cell in study.cells))
-        raise ConfigError(name, value, f"in study {study.name} with these options: {allowed}")
+    left = list(study.cells)
+    for name, value in selection.items():
+        allowed = ", ".join(dict.fromkeys(str(recipes[cell.name][name]) for cell in left))
+        left = [cell for cell in left if recipes[cell.name][name] == value]
+        if not left:
+            raise ConfigError(name, value, f"in study {study.name} with these options: {allowed}")
     return chosen, skipped
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_ablate.report.records import RunRecord, StudyRecord
+from transformer_ablate.errors import ConfigError
+from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.render import write_overview, write_report
 from transformer_ablate.studies.display import Display, duration
 from transformer_ablate.studies.environment import describe
-from transformer_ablate.studies.launchers import Job, LocalLauncher
-from transformer_ablate.studies.plan import Plan, PlannedRun
-from transformer_ablate.studies.tracking import FINISHED, Store
+from transformer_ablate.studies.launchers import LocalLauncher
+from transformer_ablate.studies.plan import Job, Plan, PlannedRun
+from transformer_ablate.studies.tracking import Store, StoreError, default_uri
 
 
 @dataclass(frozen=True)
@@ -71,63 +75,88 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     """Runs what is missing of all plans through one pool, then writes every report and the overview.
 
     Raises:
+        ConfigError: for a store or an output folder that cannot be used, before anything is trained.
         KeyboardInterrupt: after all processes have ended and their runs are marked as interrupted.
     """
-    store = Store(options.tracking_uri)
-    for plan in plans:
-        store.open_experiment(plan.study.name)
+    _check_output(options.output)
+    store = open_store(options.tracking_uri, [plan.study.name for plan in plans])
     store.close_stale()
-    every = {run.fingerprint: run for plan in reversed(plans) for run in reversed(plan.runs)}
-    latest = store.latest(every)
-    have = {f for f, runs in latest.items() if runs[0].info.status == FINISHED and not options.fresh}
-    # The plans' own order: seed by seed within a study.
-    missing = [run for run in _in_order(plans) if run.fingerprint not in have]
+    every = _in_order(plans)
+    have = store.finished(run.fingerprint for run in every)
+    missing = [run for run in every if options.fresh or run.fingerprint not in have]
     if options.report_only:
         missing = []
     command = shlex.join(["python", "-m", *_module_words()])
     environment = describe()
     parents = {plan.study.name: store.start_invocation(plan, command, environment) for plan in plans}
-    status = "failed"
     display = Display(len(missing), options.workers, options.fail_fast)
+    status = "failed"
     try:
         if missing:
             _train(missing, store, parents, environment, options, display)
+        reused = len(have - {run.fingerprint for run in missing})
+        tally = Tally(display.ok, reused, display.failed)
+        reports = []
         for plan in plans:
-            _share(plan, store, parents[plan.study.name])
-        status = "finished"
+            store.share(plan.runs, parents[plan.study.name])
+            record = study_record(plan, store, {**environment, "command": command})
+            html = write_report(record, options.output / plan.preset / plan.study.name)
+            reports.append(html)
+            store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), html)
+        overview = write_overview(options.output / plans[0].preset)
+        status = "failed" if display.failed else "finished"
     except KeyboardInterrupt:
         status = "interrupted"
         raise
     finally:
-        if status != "finished":
-            for parent in parents.values():
-                store.end_run(parent, status)
-    reused = len(every) - len(missing) if not options.report_only else len(have)
-    tally = Tally(display.ok, reused, display.failed)
-    entries = []
-    for plan in plans:
-        record = study_record(plan, store, {**environment, "command": command})
-        html = write_report(record, options.output / plan.preset / plan.study.name)
-        entries.append((record, html))
-        counts = {"trained": tally.trained, "reused": tally.reused, "failed": tally.failed}
-        store.end_invocation(parents[plan.study.name], "failed" if display.failed else "finished", counts, html)
-    overview = options.output / plans[0].preset / "index.html"
-    write_overview(entries, overview)
-    for _, html in entries:
+        for parent in parents.values():
+            store.end_run(parent, status)
+    for html in reports:
         display.console.print(f"report: {html}")
     display.console.print(f"overview: {overview}")
     return tally
 
 
+def open_store(uri: str | None, experiments: Sequence[str]) -> Store:
+    """The store, with an experiment for each study.
+
+    Raises:
+        ConfigError: where it does not answer, or is of a kind that MLflow has given up.
+    """
+    uri = uri or default_uri()
+    allowed = "sqlite:///FILE or the address of an MLflow server that answers"
+    if "://" not in uri or uri.startswith("file:"):
+        raise ConfigError("--tracking-uri", uri, allowed)
+    try:
+        store = Store(uri)
+        for name in experiments:
+            store.open_experiment(name)
+    except (StoreError, OSError, sqlite3.Error) as error:
+        raise ConfigError("--tracking-uri", uri, allowed, str(error).splitlines()[0]) from error
+    return store
+
+
+def _check_output(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError("--output", str(folder), "a folder that can be written to", str(error)) from error
+
+
 def study_record(plan: Plan, store: Store, environment: dict[str, str]) -> StudyRecord:
     """What the report is made from: exactly the runs of the plan's fingerprints."""
-    runs: list[RunRecord] = store.records(plan.runs)
-    return StudyRecord(plan.study, plan.preset, runs, plan.skipped, plan.bases, environment)
+    return StudyRecord(plan.study, plan.preset, store.records(plan.runs), plan.skipped, plan.bases, environment)
 
 
 def _in_order(plans: Sequence[Plan]) -> list[PlannedRun]:
-    """Every fingerprint once, at its first place."""
-    return list({run.fingerprint: run for plan in reversed(plans) for run in reversed(plan.runs)}.values())[::-1]
+    """Every fingerprint once, at its first place: seed by seed within a study."""
+    first: dict[str, PlannedRun] = {}
+    for plan in plans:
+        for run in plan.runs:
+            first.setdefault(run.fingerprint, run)
+    return list(first.values())
 
 
 def _train(
@@ -138,11 +167,13 @@ def _train(
     options: Options,
     display: Display,
 ) -> None:
-    open_runs: dict[str, str] = {}
+    open_runs: dict[str, str] = {}  # by fingerprint: names are unique within one study only
 
     def prepare(planned: PlannedRun) -> Job:
+        if planned.fingerprint in open_runs:
+            store.end_run(open_runs[planned.fingerprint], "interrupted", "its process died; it is tried once more")
         run_id = store.start_run(planned, parents[planned.study], environment)
-        open_runs[planned.name] = run_id
+        open_runs[planned.fingerprint] = run_id
         return Job(planned, run_id, store.uri, options.accelerator, options.devices)
 
     class Recording:
@@ -152,7 +183,7 @@ def _train(
 
         @staticmethod
         def ended(planned: PlannedRun, error: str) -> bool:
-            run_id = open_runs.pop(planned.name)
+            run_id = open_runs.pop(planned.fingerprint)
             if error:
                 store.end_run(run_id, "failed", error)
             return display.ended(planned, error)
@@ -167,16 +198,6 @@ def _train(
         for run_id in open_runs.values():
             store.end_run(run_id, "interrupted")
     display.console.print(f"trained for {duration(time.monotonic() - began)}")
-
-
-def _share(plan: Plan, store: Store, parent: str) -> None:
-    """Copies into the study's experiment what it took from others, so that each experiment is complete."""
-    latest = store.latest(run.fingerprint for run in plan.runs)
-    for planned in {run.fingerprint: run for run in plan.runs}.values():
-        found = latest.get(planned.fingerprint, [])
-        here = any(run.data.tags.get("study") == plan.study.name for run in found)
-        if found and found[0].info.status == FINISHED and not here:
-            store.share(found[0], planned, parent)
 
 
 def _module_words() -> list[str]:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import mlflow
 from mlflow.entities import Metric, Param, Run, RunStatus, RunTag, ViewType
@@ -40,6 +42,8 @@ METRICS_A_CALL = 900  # MLflow takes 1000 at most
 FINISHED, FAILED, KILLED, RUNNING = (
     RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED, RunStatus.RUNNING)
 )
+# Tags that say what made a run; a copy in another study keeps them.
+MADE_BY = ("commit", "source_hash", "versions", "hardware")
 STATUS_NAMES = {FINISHED: "finished", FAILED: "failed", KILLED: "interrupted"}
 
 
@@ -168,12 +172,10 @@ class Store:
         status = {name: code for code, name in STATUS_NAMES.items()}[status]
         self.client.set_terminated(run_id, status)
 
-    def end_invocation(self, run_id: str, status: str, counts: Mapping[str, int], report: Path | None) -> None:
-        """Closes the parent run with the number of runs trained, reused and failed, and the report beside them."""
+    def log_invocation(self, run_id: str, counts: Mapping[str, int], report: Path) -> None:
+        """Adds to the parent run the number of runs trained, reused and failed, and the report."""
         self._log_metrics(run_id, [Metric(k, float(v), int(time.time() * 1000), 0) for k, v in counts.items()])
-        if report is not None:
-            self.client.log_artifact(run_id, str(report))
-        self.end_run(run_id, status)
+        self.client.log_artifact(run_id, str(report))
 
     def close_stale(self) -> int:
         """Marks runs of this machine whose process is gone as interrupted; returns how many there were."""
@@ -185,20 +187,45 @@ class Store:
                 stale += 1
         return stale
 
-    def latest(self, fingerprints: Iterable[str]) -> dict[str, list[Run]]:
-        """Fingerprint to its ended runs of all studies, the latest first; interrupted ones do not count."""
-        wanted = set(fingerprints)
-        found: dict[str, list[Run]] = {}
-        for run in self._search("attributes.status != 'RUNNING'"):
-            fingerprint = run.data.tags.get("fingerprint")
-            if fingerprint in wanted and run.info.status in (FINISHED, FAILED):
-                found.setdefault(fingerprint, []).append(run)
-        return found
+    def latest(self, fingerprints: Iterable[str]) -> dict[str, Run]:
+        """Fingerprint to its latest run in any study that finished or failed, else to its latest interrupted one.
 
-    def share(self, run: Run, planned: PlannedRun, parent: str) -> None:
-        """Enters another study's run into this one as a child that copies its figures and names its source."""
-        shared_from = {"shared_from": run.info.run_id, "source_hash": run.data.tags.get("source_hash", "")}
-        copy = self._create(planned.study, planned.name, {**_tags(planned, parent), **shared_from})
+        A finished run whose files are gone does not count: it could not be reported.
+        """
+        wanted = set(fingerprints)
+        found: dict[str, Run] = {}
+        interrupted: dict[str, Run] = {}
+        for run in self._search("attributes.status != 'RUNNING' and tags.kind = 'run'"):
+            fingerprint = run.data.tags.get("fingerprint", "")
+            if fingerprint not in wanted:
+                continue
+            if run.info.status == KILLED:
+                interrupted.setdefault(fingerprint, run)
+            elif run.info.status == FAILED or self._has_result(run):
+                found.setdefault(fingerprint, run)
+        return {**interrupted, **found}
+
+    def finished(self, fingerprints: Iterable[str]) -> set[str]:
+        """Those of the fingerprints whose latest run has a result."""
+        return {name for name, run in self.latest(fingerprints).items() if run.info.status == FINISHED}
+
+    @staticmethod
+    def _has_result(run: Run) -> bool:
+        path = local_path(f"{run.info.artifact_uri}/{RESULT_FILE}")
+        return path is None or path.is_file()
+
+    def share(self, planned_runs: Sequence[PlannedRun], parent: str) -> None:
+        """Enters into a study what it took from others: children that copy the figures and name their source."""
+        latest = self.latest(planned.fingerprint for planned in planned_runs)
+        for planned in {planned.fingerprint: planned for planned in planned_runs}.values():
+            run = latest.get(planned.fingerprint)
+            if run is not None and run.info.status == FINISHED and run.data.tags.get("study") != planned.study:
+                self._copy(run, planned, parent)
+
+    def _copy(self, run: Run, planned: PlannedRun, parent: str) -> None:
+        made = {name: value for name, value in run.data.tags.items() if name in MADE_BY}
+        tags = {**_tags(planned, parent), **made, "shared_from": run.data.tags.get("shared_from", run.info.run_id)}
+        copy = self._create(planned.study, planned.name, tags)
         now = int(time.time() * 1000)
         self._log_metrics(copy.info.run_id, [Metric(k, v, now, 0) for k, v in run.data.metrics.items()])
         self.client.log_batch(copy.info.run_id, params=[Param(k, v) for k, v in run.data.params.items()])
@@ -209,10 +236,9 @@ class Store:
         """What the store holds of planned runs: for each the latest that ended, whatever its outcome."""
         runs = list(runs)
         latest = self.latest(planned.fingerprint for planned in runs)
-        return [self._record(planned, latest.get(planned.fingerprint, [])) for planned in runs]
+        return [self._record(planned, latest.get(planned.fingerprint)) for planned in runs]
 
-    def _record(self, planned: PlannedRun, found: Sequence[Run]) -> RunRecord:
-        here = [run for run in found if run.data.tags.get("study") == planned.study] or list(found)
+    def _record(self, planned: PlannedRun, run: Run | None) -> RunRecord:
         place: dict[str, Any] = {
             "variant": planned.variant,
             "cell": planned.cell,
@@ -221,13 +247,13 @@ class Store:
             "base": planned.base,
             "delta": planned.delta,
         }
-        if not here:
+        if run is None:
             return RunRecord(**place, status="missing")
-        run = here[0]
-        known = {"run_id": run.info.run_id, "source_hash": run.data.tags.get("source_hash", "")}
+        made_by = {name: run.data.tags.get(name, "") for name in MADE_BY}
+        known: dict[str, Any] = {"run_id": run.info.run_id, "made_by": made_by}
         if run.info.status != FINISHED:
             error = run.data.tags.get("error", "").strip().rpartition("\n")[2]
-            return RunRecord(**place, **known, status="failed", error=error)
+            return RunRecord(**place, **known, status=STATUS_NAMES[run.info.status], error=error)
         result = self._result(run)
         return RunRecord(
             **place,
@@ -240,11 +266,8 @@ class Store:
         )
 
     def _result(self, run: Run) -> dict[str, Any]:
-        location = str(run.info.artifact_uri)
-        if location.startswith("file://"):
-            path = Path(location.removeprefix("file://")) / RESULT_FILE
-        else:
-            path = Path(mlflow.artifacts.download_artifacts(f"{location}/{RESULT_FILE}", tracking_uri=self.uri))
+        location = f"{run.info.artifact_uri}/{RESULT_FILE}"
+        path = local_path(location) or Path(mlflow.artifacts.download_artifacts(location, tracking_uri=self.uri))
         loaded: dict[str, Any] = json.loads(path.read_text())
         return loaded
 
@@ -274,6 +297,12 @@ class Store:
             if not token:
                 break
         return found
+
+
+def local_path(location: str) -> Path | None:
+    """The path that a ``file:`` address means, in which blanks and the like are written as %20; None for others."""
+    parts = urlparse(location)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
 def _tags(planned: PlannedRun, parent: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from lightning.pytorch import Trainer
 from transformer_ablate.core import derive_seed
 from transformer_ablate.data.datamodule import Seq2SeqDataModule
 from transformer_ablate.measures import MEASURES, Evaluation
-from transformer_ablate.studies.launchers import Job
+from transformer_ablate.studies.plan import Job
 from transformer_ablate.studies.tracking import RunResult, Store, StoreError
 from transformer_ablate.training.callbacks import CurveRecorder
 from transformer_ablate.training.module import Seq2SeqModule
