@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -14,24 +12,20 @@ from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 LAYOUTS = ("interleaved", "half")
 
 
-class Rotation(NamedTuple):
-    """Cosines and sines of the angles of L positions, each (L, d_head / 2)."""
+def rotate_interleaved(x: Tensor, turn: Tensor) -> Tensor:
+    """Rotates the pairs (2i, 2i+1) of the last dimension of ``x`` (..., L, d_head).
 
-    cos: Tensor
-    sin: Tensor
-
-
-def rotate_interleaved(x: Tensor, rotation: Rotation) -> Tensor:
-    """Rotates the pairs (2i, 2i+1) of the last dimension of ``x`` (..., L, d_head) by the angles of each position."""
-    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = rotation
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+    A pair is a complex number and ``turn`` (L, d_head / 2) holds ``e^(i angle)``: one complex product is several times
+    as fast as the four real ones.
+    """
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2)
 
 
-def rotate_half(x: Tensor, rotation: Rotation) -> Tensor:
+def rotate_half(x: Tensor, turn: Tensor) -> Tensor:
     """Rotates the pairs (i, i + d_head/2): another function of the same weights than the interleaved layout."""
     first, second = x.chunk(2, dim=-1)
-    cos, sin = rotation
+    cos, sin = turn.real, turn.imag
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
@@ -65,13 +59,13 @@ class Rotary(PositionalEncoding):
         self.base = base
         self._rotate = rotate_interleaved if layout == "interleaved" else rotate_half
 
-    def point_table(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+    def point_table(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         inverse = frequencies(self.geometry.d_head, self.base, positions.device)
         angles = positions.to(torch.float64)[:, None] * inverse
-        return Rotation(angles.cos().to(wide(dtype)), angles.sin().to(wide(dtype)))
+        return torch.polar(torch.ones_like(angles), angles).to(wide(dtype).to_complex())
 
-    def transform_query(self, q: Tensor, table: Rotation, layer: int) -> Tensor:
-        return self._rotate(q, table).to(q.dtype)
+    def transform_query(self, q: Tensor, table: Tensor, layer: int) -> Tensor:
+        return self._rotate(q.to(wide(q.dtype)), table).to(q.dtype)
 
-    def transform_key(self, k: Tensor, table: Rotation, layer: int) -> Tensor:
-        return self._rotate(k, table).to(k.dtype)
+    def transform_key(self, k: Tensor, table: Tensor, layer: int) -> Tensor:
+        return self._rotate(k.to(wide(k.dtype)), table).to(k.dtype)

@@ -1,0 +1,134 @@
+"""Encodings that add to the scores a bias of the distance alone: door (c)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
+from transformer_ablate.errors import ConfigError
+from transformer_ablate.registry import POSITIONS
+
+
+def offsets(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Key minus query position: (L,), (S,) -> (L, S)."""
+    return key_positions[None, :] - query_positions[:, None]
+
+
+class DistanceBias(PositionalEncoding):
+    """Base of encodings whose score term is a function of key minus query position, the same in all layers.
+
+    The term is made once a forward pass and shared, parameters and all.
+    """
+
+    def bias(self, relative: Tensor) -> Tensor:
+        """Offsets (L, S) -> term (H, L, S)."""
+        raise NotImplementedError
+
+    def pair_table(self, query_positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.bias(offsets(query_positions, key_positions)).to(wide(dtype))[None]  # (1, H, L, S)
+
+    def score_term(self, q: Tensor, k: Tensor, table: Tensor, layer: int) -> Tensor:
+        return table
+
+
+@lru_cache
+def bucket_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
+    """Smallest distance of each logarithmic bucket, in exact integer arithmetic.
+
+    Distances below ``buckets / 2`` have a bucket each; the other half spans the distances up to ``max_distance``
+    evenly in their logarithm. A logarithm in floating point misses the thresholds that are whole numbers.
+
+    Args:
+        buckets: number of buckets of one direction, even.
+        max_distance: where the last bucket would end; all that is farther shares it.
+    """
+    exact = buckets // 2
+    steps = buckets - exact
+    starts = []
+    for step in range(steps):
+        # Smallest n with n / exact >= (max_distance / exact)^(step / steps), raised to the power of steps.
+        bound = exact ** (steps - step) * max_distance**step
+        n = int(exact * (max_distance / exact) ** (step / steps))
+        while n**steps < bound:
+            n += 1
+        while n > 0 and (n - 1) ** steps >= bound:
+            n -= 1
+        starts.append(n)
+    return tuple(starts)
+
+
+def t5_bucket(relative: Tensor, buckets: int, max_distance: int, causal: bool) -> Tensor:
+    """Bucket of each offset key - query, as T5 divides them (Raffel et al. 2020, section 2.1, and its code).
+
+    Args:
+        relative: offsets, any shape.
+        buckets: number of buckets over both directions.
+        max_distance: see :func:`bucket_starts`.
+        causal: all buckets are for keys at or before the query, and later keys share bucket 0; otherwise half of the
+            buckets are for either side.
+    """
+    side = buckets if causal else buckets // 2
+    distance = (-relative).clamp(min=0) if causal else relative.abs()
+    starts = torch.tensor(bucket_starts(side, max_distance), device=relative.device)
+    far = side // 2 - 1 + torch.bucketize(distance, starts, right=True)
+    bucket = torch.where(distance < side // 2, distance, far)
+    return bucket if causal else bucket + side * (relative > 0)
+
+
+@POSITIONS.register("t5")
+class T5Bias(DistanceBias):
+    """A learned scalar for each head and bucket of distance, shared by the layers (Raffel et al. 2020, section 2.1).
+
+    Bidirectional in an encoder, backward-looking in a causal decoder. It is added to scores that are divided by
+    sqrt(d_head), where T5 itself leaves the division out and starts with smaller weights.
+
+    Args:
+        geometry: see :class:`Geometry`.
+        buckets: number of buckets, divisible by 4.
+        max_distance: distance from which on all share the last bucket; near the training length, or the far buckets
+            are never trained.
+    """
+
+    def __init__(self, geometry: Geometry, buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__(geometry)
+        if buckets < 4 or buckets % 4:
+            raise ConfigError("model.position_options.buckets", buckets, "a positive multiple of 4")
+        if max_distance <= buckets // 2:
+            allowed = f"more than half of buckets={buckets}"
+            raise ConfigError("model.position_options.max_distance", max_distance, allowed)
+        self.buckets, self.max_distance = buckets, max_distance
+        self.scalars = nn.Parameter(torch.empty(buckets, geometry.n_heads))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        nn.init.normal_(self.scalars, std=self.geometry.d_model**-0.5, generator=generator)
+
+    def bias(self, relative: Tensor) -> Tensor:
+        buckets = t5_bucket(relative, self.buckets, self.max_distance, self.geometry.causal)
+        return self.scalars[buckets].permute(2, 0, 1)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """Slope of each head, by the authors' code: 2^(-8i/n) for a power of two, else those of the next lower power of two
+    and every second one of the next higher. (The paper's prose would give 2^(-8/n) throughout.)
+    """
+    power = 2 ** math.floor(math.log2(n_heads))
+    slopes = [2.0 ** (-8 * i / power) for i in range(1, power + 1)]
+    between = [2.0 ** (-8 * i / (2 * power)) for i in range(1, 2 * power + 1)]
+    return slopes + between[0::2][: n_heads - power]
+
+
+@POSITIONS.register("alibi")
+class ALiBi(DistanceBias):
+    """``-slope |i - j|`` on the scores, with a fixed slope for each head (Press et al. 2022, section 3).
+
+    In an encoder it is symmetric, so that a string and its mirror image look alike but for BOS and EOS. It has no
+    parameters. Fewer than four heads leave hardly any slope.
+    """
+
+    def bias(self, relative: Tensor) -> Tensor:
+        slopes = torch.tensor(alibi_slopes(self.geometry.n_heads), dtype=torch.float64, device=relative.device)
+        return -slopes[:, None, None] * relative.abs()
