@@ -102,3 +102,10 @@ def test_linear_is_a_straight_line_to_its_last_rate(warmup: int, span: int, rati
 
 def test_linear_without_warmup_ends_at_its_last_rate() -> None:
     assert rate("linear", 10, lr=1.0, warmup_steps=0, max_steps=10, final_lr_ratio=0.0) == pytest.approx(0, abs=1e-12)
+
+
+def test_cosine_and_warmup_stable_decay_at_their_corners() -> None:
+    config = TrainConfig(lr=2.0, warmup_steps=10, max_steps=110, final_lr_ratio=0.1)
+    cosine, wsd = SCHEDULES["cosine"], SCHEDULES["wsd"]
+    assert [cosine(s, config, 64) for s in (1, 10, 60, 110)] == pytest.approx([0.2, 2.0, 1.1, 0.2])
+    assert [wsd(s, config, 64) for s in (1, 10, 88, 99, 110)] == pytest.approx([0.2, 2.0, 2.0, 1.1, 0.2])

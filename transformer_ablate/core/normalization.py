@@ -17,6 +17,29 @@ class LayerNorm(nn.LayerNorm):
     version: ClassVar[int] = 1
 
 
+@NORMS.register("rmsnorm")
+class RMSNorm(nn.RMSNorm):
+    """``x / sqrt(mean x^2 + 1e-5)`` over the channels of one token, then gain (Zhang & Sennrich 2019, eq. 4)."""
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__(d_model, eps=1e-5)
+
+
+@NORMS.register("none")
+class NoNorm(nn.Module):
+    """No normalisation: the input as it is. It has no parameters."""
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 class Residual(nn.Module):
     """A residual connection around a sublayer: ``placement`` subclasses say where the norm stands.
 

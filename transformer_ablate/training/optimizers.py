@@ -19,6 +19,26 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
     return [{"params": list(decayed.values()), "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
+@OPTIMIZERS.register("adam")
+def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam (Kingma & Ba 2015, algorithm 1) without weight decay, epsilon 1e-9; the rate as in :func:`adamw`."""
+    return torch.optim.Adam(model.parameters(), lr=1.0, betas=(config.beta1, config.beta2), eps=1e-9, fused=True)
+
+
+@OPTIMIZERS.register("radam")
+def radam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """RAdam (Liu et al. 2020, algorithm 2) with decoupled decay, epsilon 1e-9; the rate as in :func:`adamw`."""
+    groups = parameter_groups(model, config.weight_decay)
+    betas = (config.beta1, config.beta2)
+    return torch.optim.RAdam(groups, lr=1.0, betas=betas, eps=1e-9, decoupled_weight_decay=True)
+
+
+@OPTIMIZERS.register("sgd")
+def sgd(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Stochastic gradient descent with momentum ``beta1`` and no decay; the rate as in :func:`adamw`."""
+    return torch.optim.SGD(model.parameters(), lr=1.0, momentum=config.beta1)
+
+
 @OPTIMIZERS.register("adamw")
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """AdamW with decoupled decay (Loshchilov & Hutter 2019, algorithm 2), epsilon 1e-9 as in the Transformer paper.

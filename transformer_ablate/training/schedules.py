@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from transformer_ablate.config import TrainConfig
@@ -21,6 +22,23 @@ def linear(update: int, config: TrainConfig, d_model: int) -> float:
     knee = max(1, config.warmup_steps)  # the first update at the peak rate
     progress = min(1.0, max(0, update - knee) / max(1, config.max_steps - knee))
     return config.lr * warmup(update, config) * (1 - (1 - config.final_lr_ratio) * progress)
+
+
+@SCHEDULES.register("cosine")
+def cosine(update: int, config: TrainConfig, d_model: int) -> float:
+    """Warmup to ``lr``, then half a cosine to ``final_lr_ratio * lr`` at the last update (Loshchilov & Hutter 2017)."""
+    knee = max(1, config.warmup_steps)
+    progress = min(1.0, max(0, update - knee) / max(1, config.max_steps - knee))
+    share = config.final_lr_ratio + (1 - config.final_lr_ratio) * (1 + math.cos(math.pi * progress)) / 2
+    return config.lr * warmup(update, config) * share
+
+
+@SCHEDULES.register("wsd")
+def warmup_stable_decay(update: int, config: TrainConfig, d_model: int) -> float:
+    """Warmup to ``lr``, which stays, then a line to ``final_lr_ratio * lr`` over the last fifth (Hu et al. 2024)."""
+    decay = config.max_steps // 5
+    progress = max(0, update - (config.max_steps - decay)) / max(1, decay)
+    return config.lr * warmup(update, config) * (1 - (1 - config.final_lr_ratio) * min(1.0, progress))
 
 
 @SCHEDULES.register("constant")
