@@ -139,6 +139,7 @@ def test_a_study_takes_the_latest_run_of_another(make_tiny_study: Callable[..., 
     assert [r.metrics["em"] for r in store.records([first])] == [0.5]
     store.share([first], parents[0])
     store.share([first], parents[0])  # a second time there is nothing to do
+    store.share([second], parents[1])  # nor in the study that the run comes from
     copies = store.client.search_runs([store.open_experiment("mine")], "tags.shared_from != ''")
     assert [run.data.tags["shared_from"] for run in copies] == [source]
     assert copies[0].data.tags["source_hash"] == source_hash()

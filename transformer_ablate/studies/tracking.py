@@ -190,7 +190,7 @@ class Store:
     def latest(self, fingerprints: Iterable[str]) -> dict[str, Run]:
         """Fingerprint to its latest run in any study that finished or failed, else to its latest interrupted one.
 
-        A finished run whose files are gone does not count: it could not be reported.
+        A finished run whose files are gone does not count: it could not be reported. Nor do copies: their source does.
         """
         wanted = set(fingerprints)
         found: dict[str, Run] = {}
@@ -217,14 +217,18 @@ class Store:
     def share(self, planned_runs: Sequence[PlannedRun], parent: str) -> None:
         """Enters into a study what it took from others: children that copy the figures and name their source."""
         latest = self.latest(planned.fingerprint for planned in planned_runs)
+        copies = self._search("tags.kind = 'copy'")
+        entered = {(copy.data.tags["study"], copy.data.tags["shared_from"]) for copy in copies}
         for planned in {planned.fingerprint: planned for planned in planned_runs}.values():
             run = latest.get(planned.fingerprint)
-            if run is not None and run.info.status == FINISHED and run.data.tags.get("study") != planned.study:
+            if run is None or run.info.status != FINISHED or run.data.tags.get("study") == planned.study:
+                continue
+            if (planned.study, run.info.run_id) not in entered:
                 self._copy(run, planned, parent)
 
     def _copy(self, run: Run, planned: PlannedRun, parent: str) -> None:
         made = {name: value for name, value in run.data.tags.items() if name in MADE_BY}
-        tags = {**_tags(planned, parent), **made, "shared_from": run.data.tags.get("shared_from", run.info.run_id)}
+        tags = {**_tags(planned, parent), **made, "kind": "copy", "shared_from": run.info.run_id}
         copy = self._create(planned.study, planned.name, tags)
         now = int(time.time() * 1000)
         self._log_metrics(copy.info.run_id, [Metric(k, v, now, 0) for k, v in run.data.metrics.items()])
