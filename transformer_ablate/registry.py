@@ -7,8 +7,9 @@ plugin file registers in the same way and then stands beside the built-in ones.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Generic, TypeVar
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
 from transformer_ablate.errors import unknown_name
 
@@ -51,6 +52,23 @@ class Registry(Generic[T]):
             raise unknown_name(self.field, name, names)
         return self._table[name]
 
+    def check_options(self, name: str, options: Mapping[str, Any], given: tuple[str, ...]) -> None:
+        """Holds the names in a recipe's ``…_options`` against the component's own parameters.
+
+        Args:
+            name: a registered name.
+            options: what the recipe gives.
+            given: parameters that do not come from the recipe.
+
+        Raises:
+            ConfigError: for an option that the component does not have.
+        """
+        component: Any = self[name]
+        known = [parameter for parameter in inspect.signature(component).parameters if parameter not in given]
+        for option in options:
+            if option not in known:
+                raise unknown_name(f"{self.field}_options of {name!r}", option, known or ["(it has none)"])
+
     def version(self, name: str) -> int:
         """The component's ``version``: raised by its author when its results change; part of every fingerprint."""
         return int(getattr(self[name], "version", 1))
@@ -61,6 +79,7 @@ POSITIONS: Registry = Registry("model.position", "transformer_ablate.core.positi
 CROSS_POSITIONS: Registry = Registry("model.cross_position", "transformer_ablate.core.positions")
 FEED_FORWARDS: Registry = Registry("model.ffn", "transformer_ablate.core")
 NORMS: Registry = Registry("model.norm", "transformer_ablate.core")
+NORM_PLACEMENTS: Registry = Registry("model.norm_placement", "transformer_ablate.core")
 TASKS: Registry = Registry("data.task", "transformer_ablate.data")
 SCHEDULES: Registry = Registry("train.schedule", "transformer_ablate.training")
 OPTIMIZERS: Registry = Registry("train.optimizer", "transformer_ablate.training")

@@ -36,7 +36,8 @@ def choices(field: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 def test_every_field_has_help_and_a_limit() -> None:
     assert all(field.metadata["help"] for field in FIELDS.values())
-    assert set(FIELDS) - set(NUMBERS) - set(NAMES) == {"model.position_options"}
+    others = {field.type for name, field in FIELDS.items() if name not in {*NUMBERS, *NAMES}}
+    assert others == {"bool", "dict[str, Any]", "str"}
     assert {field.type for field in NUMBERS.values()} == {"int", "float"}
 
 
@@ -79,6 +80,32 @@ def test_what_is_no_number_is_refused(name: str, value: object) -> None:
         check_values({name: value})
 
 
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.type == "bool"])
+def test_switches_are_true_or_false(name: str) -> None:
+    for value in (1, 0, "true", None):
+        with pytest.raises(ConfigError, match="allowed: true or false"):
+            check_values({name: value})
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.type == "dict[str, Any]"])
+def test_options_are_names_with_values(name: str) -> None:
+    for value in (1, "base", None, ["base"]):
+        with pytest.raises(ConfigError, match="allowed: names with values"):
+            check_values({name: value})
+
+
+def test_heads_fill_the_width_where_nothing_projects_them() -> None:
+    wide = {"model.d_model": 16, "model.n_heads": 2, "model.d_head": 16}
+    assert Recipe().replace(wide).model.head_width == 16
+    with pytest.raises(ConfigError, match=r"model\.d_head: got 16, allowed: d_model / n_heads = 8"):
+        Recipe().replace({**wide, "model.output_projection": False})
+
+
+def test_the_feed_forward_width_may_be_given_as_a_factor() -> None:
+    assert Recipe().replace({"model.d_ff": 200}).model.ff_width == 200
+    assert Recipe().replace({"model.d_ff": 200, "model.ff_factor": 2.5}).model.ff_width == 160
+
+
 @pytest.mark.parametrize("name", [name for name, field in NUMBERS.items() if field.type == "int"])
 def test_counts_are_whole(name: str) -> None:
     for value in (7.5, 64.0, math.inf):
@@ -99,7 +126,7 @@ def test_recipes_cannot_be_made_invalid() -> None:
 def test_heads_divide_the_width(d_model: int, n_heads: int) -> None:
     delta = {"model.d_model": d_model, "model.n_heads": n_heads}
     if d_model % n_heads == 0:
-        assert Recipe().replace(delta).model.d_head * n_heads == d_model
+        assert Recipe().replace(delta).model.head_width * n_heads == d_model
     else:
         with pytest.raises(ConfigError) as caught:
             Recipe().replace(delta)
@@ -169,7 +196,7 @@ def test_registry_refuses_a_second_component_of_a_name() -> None:
 
 # Copies ----------------------------------------------------------------------------------------------------------
 
-CHANGED: dict[str, Any] = {"model.d_model": 96, "model.n_heads": 2, "model.position_options": {"base": 100}}
+CHANGED: dict[str, Any] = {"model.d_model": 96, "model.n_heads": 2, "model.d_head": 48}
 
 
 def another(name: str) -> Any:
@@ -179,6 +206,10 @@ def another(name: str) -> Any:
         return CHANGED[name]
     if name in NAMES:
         return next((c for c in choices(NAMES[name]) if c != default), None)
+    if FIELDS[name].type == "bool":
+        return not default
+    if FIELDS[name].type in ("dict[str, Any]", "str"):
+        return {"base": 100} if FIELDS[name].type == "dict[str, Any]" else "another"
     return default + 1 if FIELDS[name].type == "int" else (default / 2 or 0.25)
 
 
@@ -229,6 +260,26 @@ def test_fingerprint_changes_with_each_field_that_can_change_a_result(monkeypatc
     assert unchanged == {"data.loader_workers", "train.log_every"}
     others = [value for name, value in prints.items() if name not in unchanged]
     assert len(set(others)) == len(others)
+
+
+def test_a_toggle_that_came_later_does_not_count_while_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    neutral = {name for name, field in FIELDS.items() if field.metadata["neutral"]}
+    assert "model.qk_norm" in neutral
+    assert "model.n_heads" not in neutral
+    counted: list[dict[str, Any]] = []
+    dumps = json.dumps
+
+    def remember(value: Any, **options: Any) -> str:
+        counted.append(value)
+        return dumps(value, **options)
+
+    monkeypatch.setattr("transformer_ablate.config.json.dumps", remember)
+    Recipe().fingerprint("data")
+    Recipe().replace({"model.qk_norm": True}).fingerprint("data")
+    off, on = (set(identity["recipe"]) for identity in counted)
+    assert not off & neutral
+    assert on - off == {"model.qk_norm"}
+    assert counted[0]["versions"] == {}
 
 
 def test_fingerprint_changes_with_the_data() -> None:

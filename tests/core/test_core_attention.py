@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core.attention import CrossAttention, KeyValues, Places, SelfAttention, attend, attend_naive
 from transformer_ablate.core.linear import initialise
-from transformer_ablate.core.normalization import LayerNorm, PostNorm, PreNorm
+from transformer_ablate.core.normalization import LayerNorm, NoNorm, PostNorm, PreNorm
 from transformer_ablate.core.positions import Geometry, NoPosition
+from transformer_ablate.core.positions.numbering import Numbering
 from transformer_ablate.core.seq2seq import Memory
 from transformer_ablate.core.transformer import Decoder, DecoderState, EncoderLayer
 
@@ -174,7 +175,7 @@ KEPT = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 
 
 def test_self_attention_is_torchs() -> None:
     torch.manual_seed(0)
-    ours, theirs = SelfAttention(16, 4, 0), nn.MultiheadAttention(16, 4, batch_first=True)
+    ours, theirs = SelfAttention(ModelConfig(d_model=16), 0), nn.MultiheadAttention(16, 4, batch_first=True)
     copy_attention(ours, theirs)
     x = torch.randn(3, 7, 16)
     padded = ours(x, NOPE, NOWHERE, mask=KEPT[:, None, None])
@@ -186,7 +187,7 @@ def test_self_attention_is_torchs() -> None:
 
 def test_cross_attention_is_torchs() -> None:
     torch.manual_seed(1)
-    ours, theirs = CrossAttention(16, 4, 0), nn.MultiheadAttention(16, 4, batch_first=True)
+    ours, theirs = CrossAttention(ModelConfig(d_model=16), 0), nn.MultiheadAttention(16, 4, batch_first=True)
     copy_attention(ours, theirs)
     x, memory = torch.randn(3, 5, 16), torch.randn(3, 7, 16)
     out = ours(x, ours.keys_values(memory, NOPE, None), NOPE, NOWHERE, mask=KEPT[:, None, None])
@@ -204,7 +205,7 @@ def test_encoder_layer_is_torchs(placement: str) -> None:
     copy_norm(ours.around_ffn.norm, theirs.norm2)
     x = torch.randn(3, 7, 16)
     expected = theirs(x, src_key_padding_mask=~KEPT)
-    out = ours(x, NOPE, NOWHERE, KEPT[:, None, None])
+    out = ours(x, NOPE, NOWHERE, KEPT[:, None, None], KEPT)
     torch.testing.assert_close(out[KEPT], expected[KEPT], atol=1e-5, rtol=1e-5)
 
 
@@ -214,7 +215,7 @@ def test_decoder_is_torchs(placement: str) -> None:
     config = ModelConfig(
         d_model=16, n_heads=4, d_ff=24, decoder_layers=1, norm_placement=placement, position="none"
     )  # fmt: skip
-    ours = Decoder(config)
+    ours = Decoder(config, Numbering())
     layer = nn.TransformerDecoderLayer(16, 4, 24, dropout=0, batch_first=True, norm_first=placement == "pre")
     theirs = nn.TransformerDecoder(layer, 1, norm=nn.LayerNorm(16) if placement == "pre" else None)
     mine, other = ours.layers[0], theirs.layers[0]
@@ -227,7 +228,7 @@ def test_decoder_is_torchs(placement: str) -> None:
         copy_norm(ours.final_norm, theirs.norm)  # type: ignore[arg-type]
     x, states = torch.randn(3, 5, 16), torch.randn(3, 7, 16)
     memory = Memory(states, KEPT, torch.arange(7))
-    out = ours(x, DecoderState(KEPT, memory.positions, ours.read_source(memory), []), cached=False)
+    out = ours(x, DecoderState(memory, ours.read_source(memory), []), cached=False)
     blocked = torch.ones(5, 5, dtype=torch.bool).triu(1)
     expected = theirs(x, states, tgt_mask=blocked, memory_key_padding_mask=~KEPT)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
@@ -244,14 +245,14 @@ def test_layer_norm_values() -> None:
 def test_placement_formulas() -> None:
     x, norm = torch.randn(2, 3, 8), LayerNorm(8)
     copy_norm(norm, nn.LayerNorm(8))
-    torch.testing.assert_close(PreNorm(norm, 0.0)(x, torch.sin), x + torch.sin(norm(x)))
-    torch.testing.assert_close(PostNorm(norm, 0.0)(x, torch.sin), norm(x + torch.sin(x)))
+    torch.testing.assert_close(PreNorm(lambda: norm, 0.0)(x, torch.sin), x + torch.sin(norm(x)))
+    torch.testing.assert_close(PostNorm(lambda: norm, 0.0)(x, torch.sin), norm(x + torch.sin(x)))
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
 def test_dropout_falls_on_the_sublayer_and_not_on_the_stream(residual: type[PreNorm] | type[PostNorm]) -> None:
     x = torch.randn(1, 50, 8)
-    around = residual(nn.Identity(), 0.5)
+    around = residual(lambda: NoNorm(8), 0.5)
     change = around(x, lambda y: torch.full_like(y, 3.0)) - x
     # Kept outputs are doubled, dropped ones are zero; the stream itself goes through whole.
     assert set(change.round(decimals=4).unique().tolist()) == {0.0, 6.0}
@@ -260,7 +261,7 @@ def test_dropout_falls_on_the_sublayer_and_not_on_the_stream(residual: type[PreN
 
 def test_initial_scores_have_their_full_variance() -> None:
     # One Xavier draw over the packed matrix would give a quarter, torch.nn.Linear's default a ninth.
-    attention = SelfAttention(256, 4, 0)
+    attention = SelfAttention(ModelConfig(d_model=256), 0)
     initialise(attention, seed=0)
     q, k, _ = attention.qkv(torch.randn(1, 400, 256, generator=torch.Generator().manual_seed(0))).chunk(3, dim=-1)
     for vectors in (q, k):

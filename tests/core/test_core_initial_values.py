@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Seq2Seq, build_model, derive_seed
-from transformer_ablate.core.linear import Linear
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 
 BASE: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 32, "tying": "none", "position": "learned"}
@@ -130,7 +129,7 @@ def test_variances() -> None:
 
 def test_biases_and_norms_start_neutral() -> None:
     model = build_model(ModelConfig(**BASE), V, V, seed=3)
-    linear = [m for m in model.modules() if isinstance(m, Linear)]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
     norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
     assert len(linear) == 2 * 4 + 2 * 7
     assert len(norms) == 2 * 2 + 2 * 3 + 2

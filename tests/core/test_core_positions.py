@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from transformer_ablate.config import ModelConfig, TrainConfig
 from transformer_ablate.core import build_model
-from transformer_ablate.core.positions import Geometry, Learned, Rotary, Sinusoidal, build_position, sinusoidal_table
+from transformer_ablate.core.positions import Geometry, Integer, Learned, Sinusoidal, build_position, sinusoidal_table
 from transformer_ablate.core.positions.base import frequencies
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
+from transformer_ablate.registry import POSITIONS
 from transformer_ablate.training.optimizers import adamw
 
 CPU = torch.device("cpu")
@@ -188,99 +189,105 @@ def test_learned_adds_the_row_of_each_position() -> None:
     torch.nn.init.normal_(position.weight)
     x = torch.randn(2, 3, 6)
     torch.testing.assert_close(position.embed(x, torch.tensor([4, 5, 8])), x + position.weight[[4, 5, 8]])
+    by_sentence = torch.tensor([[4, 5, 8], [0, 1, 7]])
+    torch.testing.assert_close(position.embed(x, by_sentence), x + position.weight[by_sentence])
 
 
-# Rotary ----------------------------------------------------------------------------------------------------------
+def test_learned_has_512_rows_by_default() -> None:
+    assert Learned(geometry(6)).weight.shape == (512, 6)
 
 
-def rotated(x: list[float], position: int, layout: str = "interleaved", dtype: torch.dtype = torch.float64) -> Tensor:
-    rope = Rotary(geometry(len(x)), layout=layout)
-    table = rope.point_table(torch.tensor([position]), dtype)
-    return rope.transform_query(torch.tensor(x, dtype=dtype).view(1, 1, 1, -1), table, layer=0).flatten()
+def test_clamped_positions_share_the_last_row() -> None:
+    position = Learned(geometry(6), rows=4, beyond="clamp")
+    torch.nn.init.normal_(position.weight)
+    x = torch.randn(1, 3, 6)
+    position.check_length(10**9)
+    added = position.embed(x, torch.tensor([3, 4, 900]))
+    torch.testing.assert_close(added, x + position.weight[[3, 3, 3]])
+    added.sum().backward()
+    assert position.weight.grad is not None
+    assert position.weight.grad[:, 0].tolist() == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize("beyond", ["clamp", "error"])
+def test_kinds_of_learned_that_end_with_training_must_be_told_its_length(beyond: str) -> None:
+    with pytest.raises(ConfigError, match="longest training sequence") as caught:
+        Learned(geometry(6), beyond=beyond)
+    assert caught.value.field == "model.position_options.rows"
+
+
+def test_learned_with_nothing_beyond_refuses_longer_sequences() -> None:
+    position = Learned(geometry(6), rows=9, beyond="error")
+    position.check_length(9)
+    with pytest.raises(ConfigError, match=r"got 9, allowed: at least 10\b"):
+        position.check_length(10)
+
+
+# Integer ---------------------------------------------------------------------------------------------------------
+
+
+def integer(**options: object) -> Integer:
+    encoding = build_position(POSITIONS, "integer", geometry(6), options)
+    assert isinstance(encoding, Integer)
+    encoding.initialise(torch.Generator().manual_seed(0))
+    return encoding.double()
+
+
+@pytest.mark.parametrize("positions", [torch.tensor([0, 1, 7]), torch.tensor([[0, 1, 7], [2, 3, 30]])])
+def test_integer_adds_a_multiple_of_one_vector(positions: Tensor) -> None:
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    plain, halved, log = integer(), integer(divisor=2), integer(scale="log", divisor=2)
+    for encoding, sizes in (
+        (plain, positions.double()),
+        (halved, positions / 2),
+        (log, torch.tensor([[math.log(1 + p / 2) for p in row] for row in torch.atleast_2d(positions).tolist()])),
+    ):
+        expected = x + sizes[..., None] * encoding.direction
+        torch.testing.assert_close(encoding.embed(x, positions), expected, atol=1e-6, rtol=0)
+    assert plain.direction.shape == (6,)
+
+
+def test_integer_of_equal_channels_is_one_number() -> None:
+    encoding = integer(channels="equal")
+    assert encoding.direction.shape == (1,)
+    added = encoding.embed(torch.zeros(1, 4, 6).double(), torch.arange(4))
+    torch.testing.assert_close(added[0], torch.arange(4.0).double()[:, None] * encoding.direction.expand(6))
+
+
+def test_integer_counts_in_float32_under_bf16() -> None:
+    # bf16 cannot hold 257; the product is rounded once, at the end.
+    encoding = Integer(geometry(1)).to(torch.bfloat16)
+    torch.nn.init.constant_(encoding.direction, 0.5)
+    added = encoding.embed(torch.zeros(1, 2, 1, dtype=torch.bfloat16), torch.tensor([254, 257]))
+    assert added.flatten().tolist() == [127.0, 128.0]
+    x = torch.full((1, 1, 1), -128.0, dtype=torch.bfloat16)
+    assert encoding.embed(x, torch.tensor([257])).item() == 0.5
+
+
+def effect_of_integers(norm: str, placement: str, channels: str) -> float:
+    """Largest difference that integer positions make to the logits of a model."""
+    shape: dict[str, Any] = {"d_model": 16, "n_heads": 2, "d_ff": 32, "norm": norm, "norm_placement": placement}
+    options = {"channels": channels}
+    with_integer = build_model(ModelConfig(**shape, position="integer", position_options=options), 12, 12, 0).double()
+    plain = build_model(ModelConfig(**shape, position="none"), 12, 12, 0).double()
+    source = torch.randint(4, 12, (2, 60), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for stack in (with_integer.encoder, with_integer.decoder):
+            direction = stack.position.direction  # type: ignore[union-attr]
+            direction.copy_(torch.linspace(0.7, 1.3, len(direction)))  # type: ignore[operator, arg-type]
+        return float((with_integer(source, source[:, :40]) - plain(source, source[:, :40])).abs().max())
+
+
+def test_an_equal_number_in_all_channels_is_no_position_under_pre_layernorm() -> None:
+    assert effect_of_integers("layernorm", "pre", "equal") < 1e-9
 
 
 @pytest.mark.parametrize(
-    ("position", "layout", "expected"),
-    [
-        (1, "interleaved", [-1.14263966, 1.9220756, 2.95985067, 4.0297995]),
-        (1, "half", [-1.98411065, 1.95990067, 2.4623779, 4.01979967]),
-        (5, "interleaved", [2.20151073, -0.3915999, 2.7963341, 4.14493855]),
-        (5, "half", [3.16043501, 1.79758384, -0.10793772, 4.09495938]),
-        (0, "interleaved", [1, 2, 3, 4]),
-        (0, "half", [1, 2, 3, 4]),
-    ],
+    ("norm", "placement", "channels"),
+    [("layernorm", "pre", "each"), ("layernorm", "post", "equal"), ("rmsnorm", "pre", "equal")],
 )
-def test_rotary_values(position: int, layout: str, expected: list[float]) -> None:
-    assert rotated([1, 2, 3, 4], position, layout).tolist() == pytest.approx(expected, abs=1e-8)
-
-
-def test_rotary_frequencies_of_width_64() -> None:
-    theta = frequencies(64, 10_000.0, CPU)
-    assert len(theta) == 32
-    assert theta[[0, 1, 2, -1]].tolist() == pytest.approx([1, 0.7498942093, 0.5623413252, 1.333521432e-4], rel=1e-9)
-
-
-@pytest.mark.parametrize("n", [0, 7, 100])
-def test_rotary_score_at_distance_three(n: int) -> None:
-    score = rotated([0.1, -0.2, 0.3, 0.4], n + 3) @ rotated([0.5, 0.6, -0.7, 0.8], n)
-    assert score.item() == pytest.approx(0.2174268399, abs=1e-9)
-
-
-@given(
-    st.sampled_from(["interleaved", "half"]),
-    st.integers(0, 200),
-    st.integers(0, 200),
-    st.integers(0, 3000),
-    st.integers(1, 8),
-    st.integers(0, 9),
-)
-def test_rotary_scores_do_not_change_under_a_common_shift(
-    layout: str, i: int, j: int, shift: int, pairs: int, seed: int
-) -> None:
-    rope = Rotary(geometry(2 * pairs), layout=layout)
-    q, k = torch.randn(2, 1, 1, 1, 2 * pairs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-    def score(at: int) -> float:
-        tables = [rope.point_table(torch.tensor([p + at]), torch.float64) for p in (i, j)]
-        return float((rope.transform_query(q, tables[0], 0) * rope.transform_key(k, tables[1], 0)).sum())
-
-    assert score(shift) == pytest.approx(score(0), abs=1e-9)
-
-
-@pytest.mark.parametrize("table", [POSITIONS, CROSS_POSITIONS], ids=lambda t: t.field)
-def test_rotary_refuses_an_odd_head_width(table: object) -> None:
-    name = {"model.position": "rope", "model.cross_position": "rotary"}[table.field]  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="even") as caught:
-        build_position(table, name, geometry(20, n_heads=4), {})  # type: ignore[arg-type]
-    assert caught.value.field == "model.n_heads"
-    assert caught.value.value == 4
-
-
-def test_rotary_angles_are_exact_whatever_the_precision() -> None:
-    # PITFALLS F4: angles in bf16 are wrong by up to 1.99 at these lengths.
-    rope = Rotary(geometry(32)).to(torch.bfloat16)
-    turn = rope.point_table(torch.arange(2048), torch.bfloat16)
-    cos, sin = turn.real, turn.imag
-    assert cos.dtype == sin.dtype == torch.float32
-    angles = torch.arange(2048, dtype=torch.float64)[:, None] * 10_000 ** (-torch.arange(0, 32, 2).double() / 32)
-    assert (cos - angles.cos()).abs().max() < 1e-6
-    assert (sin - angles.sin()).abs().max() < 1e-6
-
-
-def test_rotary_turns_bf16_vectors_in_float32() -> None:
-    x = [0.5, -1.25, 2.0, 0.375]  # exact in bf16
-    for position in (3, 257, 2047):
-        turned = rotated(x, position, dtype=torch.bfloat16)
-        assert turned.dtype == torch.bfloat16
-        assert torch.equal(turned, rotated(x, position).to(torch.bfloat16))
-
-
-def test_rotary_leaves_embeddings_and_scores_alone() -> None:
-    rope = Rotary(geometry(4))
-    x = torch.randn(1, 3, 4)
-    assert rope.embed(x, torch.arange(3)) is x
-    assert rope.score_term(x[None], x[None], rope.pair_table(torch.arange(3), torch.arange(3), x.dtype), 0) is None
-    assert not list(rope.parameters())
+def test_other_vectors_and_other_norms_leave_a_position(norm: str, placement: str, channels: str) -> None:
+    assert effect_of_integers(norm, placement, channels) > 1e-2
 
 
 # Options ---------------------------------------------------------------------------------------------------------
@@ -293,6 +300,11 @@ def test_rotary_leaves_embeddings_and_scores_alone() -> None:
         ("sinusoidal", {"base": math.nan}, "model.position_options.base"),
         ("rope", {"base": 0.5}, "model.position_options.base"),
         ("rope", {"layout": "quarter"}, "model.position_options.layout"),
+        ("integer", {"channels": "all"}, "model.position_options.channels"),
+        ("integer", {"scale": "sqrt"}, "model.position_options.scale"),
+        ("integer", {"divisor": 0}, "model.position_options.divisor"),
+        ("integer", {"divisor": math.nan}, "model.position_options.divisor"),
+        ("learned", {"beyond": "wrap"}, "model.position_options.beyond"),
         ("learned", {"rows": 0}, "model.position_options.rows"),
         ("learned", {"rows": 3.5}, "model.position_options.rows"),
     ],
@@ -314,7 +326,3 @@ def test_options_reach_the_encoding() -> None:
     slow = build_position(POSITIONS, "sinusoidal", geometry(8), {"base": 100.0})
     added = slow.embed(torch.zeros(1, 3, 8, dtype=torch.float64), torch.arange(3))
     torch.testing.assert_close(added[0], sinusoidal_table(torch.arange(3), 8, base=100.0))
-    half = build_position(POSITIONS, "rope", geometry(4), {"layout": "half"})
-    x = torch.tensor([[[[1.0, 2, 3, 4]]]])
-    turned = half.transform_query(x, half.point_table(torch.tensor([1]), x.dtype), 0)
-    assert turned.flatten().tolist() == pytest.approx([-1.98411065, 1.95990067, 2.4623779, 4.01979967], abs=1e-6)

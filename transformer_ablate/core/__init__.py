@@ -5,17 +5,21 @@ from __future__ import annotations
 import torch
 
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core import feedforward, normalization, transformer
-from transformer_ablate.core.decoding import Decoded, greedy_decode, longest_output
+from transformer_ablate.core import baselines, feedforward, normalization, transformer
+from transformer_ablate.core.beam import Hypothesis, beam_search
+from transformer_ablate.core.decoding import Decoded, greedy_decode
 from transformer_ablate.core.embedding import check_tying
 from transformer_ablate.core.linear import derive_seed, initialise
-from transformer_ablate.core.seq2seq import Memory, Seq2Seq
+from transformer_ablate.core.seq2seq import Memory, Seq2Seq, longest_output
 from transformer_ablate.registry import ARCHITECTURES
 
 __all__ = [
     "Decoded",
+    "Hypothesis",
     "Memory",
     "Seq2Seq",
+    "baselines",
+    "beam_search",
     "build_model",
     "check_tying",
     "derive_seed",
@@ -40,7 +44,9 @@ def build_model(config: ModelConfig, source_size: int, target_size: int, seed: i
         ConfigError: where a component refuses its options or sizes.
     """
     with torch.random.fork_rng(devices=[]):
-        model: Seq2Seq = ARCHITECTURES[config.architecture](config, source_size, target_size)
+        options = config.architecture_options
+        ARCHITECTURES.check_options(config.architecture, options, given=("config", "source_size", "target_size"))
+        model: Seq2Seq = ARCHITECTURES[config.architecture](config, source_size, target_size, **options)
     if seed is not None:
         initialise(model, seed)
     return model

@@ -13,14 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_ablate.config import QKV_BIASES, ModelConfig
 from transformer_ablate.core.linear import AttentionProjection, Linear
+from transformer_ablate.core.normalization import RMSNorm
 from transformer_ablate.core.positions import PositionalEncoding
+
+# Which of query, key and value have a bias. That of keys adds one number to all scores of a query: softmax drops it.
+BIASED = dict(zip(QKV_BIASES, ((True, True, True), (True, False, True), (False, False, False)), strict=True))
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, term: Tensor | None = None, is_causal: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    term: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """``softmax(q k^T / sqrt(d_head) + term) v`` over the allowed keys, by the fused kernel (Vaswani et al. 2017).
+    """``softmax(scale q k^T + term) v`` over the allowed keys, by the fused kernel (Vaswani et al. 2017, eq. 1).
 
     Args:
         q: (B, H, L, d_head).
@@ -29,27 +41,40 @@ def attend(
         term: additive score term, broadcastable to (B, H, L, S), not scaled.
         is_causal: query i attends to keys <= i; needs L == S. Never for a cached step, whose single query would see key
             0 only (the kernel aligns the triangle to the top left).
+        scale: 1 / sqrt(d_head) by default.
+        dropout: rate on the weights.
 
     Returns:
         (B, H, L, d_head).
     """
     if term is None and mask is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, dropout_p=dropout)
     if is_causal:
-        triangle = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-        mask = triangle if mask is None else mask & triangle
-    if term is None:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    term = term.to(q.dtype)
-    bias = term if mask is None else term.masked_fill(~mask, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        mask = with_triangle(mask, q.shape[-2], q.device)
+    bias = mask
+    if term is not None:
+        term = term.to(q.dtype)
+        bias = term if mask is None else term.masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, dropout_p=dropout)
 
 
-def attend_naive(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, term: Tensor | None = None, is_causal: bool = False
+def with_triangle(mask: Tensor | None, length: int, device: torch.device) -> Tensor:
+    """``mask``, broadcastable to (B, H, L, L), with all keys behind the query taken out as well."""
+    triangle = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    return triangle if mask is None else mask & triangle
+
+
+def attention_weights(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None = None,
+    term: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
-    """The same as :func:`attend`, written out: the oracle that tests hold the fused path against."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, L, S)
+    """The softmax of :func:`attend`, (B, H, L, S), in float32 or wider: what the fused kernel never shows."""
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if term is not None:
         scores = scores + term
     allowed = torch.ones(scores.shape, dtype=torch.bool, device=q.device)
@@ -57,8 +82,22 @@ def attend_naive(
         allowed = allowed & mask
     if is_causal:
         allowed = allowed.tril()
-    weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
-    return weights.nan_to_num(0.0).masked_fill(~allowed, 0.0) @ v
+    # A finite minimum, so that a query that may attend to nothing has finite gradients too.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~allowed, lowest).softmax(dim=-1).masked_fill(~allowed, 0.0)
+
+
+def attend_naive(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    term: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """The same as :func:`attend`, written out: the oracle that tests hold the fused path against."""
+    return attention_weights(q, k, mask, term, is_causal, scale).to(v.dtype) @ v
 
 
 @dataclass
@@ -80,8 +119,10 @@ class KeyValues:
         return self.k[:, :, :end], self.v[:, :, :end]
 
     def select(self, rows: Tensor) -> KeyValues:
-        """The cache of some of the sentences."""
-        return KeyValues(self.k[rows], self.v[rows])
+        """The cache of some of the sentences: ``rows`` are indices (n,), which may repeat, or a boolean mask (B,)."""
+        if rows.dtype == torch.bool:
+            rows = rows.nonzero().squeeze(1)
+        return KeyValues(self.k.index_select(0, rows), self.v.index_select(0, rows))  # twice as fast as indexing
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -96,27 +137,110 @@ def merge_heads(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Places:
-    """Position tables of one forward pass, shared by the layers of a stack."""
+    """Position tables of one forward pass, shared by the layers of a stack.
+
+    Attributes:
+        query, key: for the tokens of this pass; ``key`` for all keys where the encoding's ``keys_move``.
+        pair: for this pass's queries and all keys.
+    """
 
     query: object
     key: object
     pair: object
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention with one fused query-key-value projection (Vaswani et al. 2017, section 3.2.2).
+class ExtraKeyValue(nn.Module):
+    """A learned key and value a head behind all others, N(0, 1/d_head) at first, that every query may attend to.
+
+    It lets a head attend to nothing. The same as ``add_bias_kv`` of torch's MultiheadAttention; no position reaches it.
+    """
+
+    def __init__(self, n_heads: int, d_head: int) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(n_heads, 1, d_head))
+        self.value = nn.Parameter(torch.empty(n_heads, 1, d_head))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draws both from ``generator``."""
+        for vector in (self.key, self.value):
+            nn.init.normal_(vector, std=vector.shape[-1] ** -0.5, generator=generator)
+
+    def forward(
+        self, k: Tensor, v: Tensor, mask: Tensor | None, term: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Keys, values (B, H, S, d_head), mask and score term, each with one key more: always allowed, term 0."""
+        k = torch.cat((k, self.key.to(k.dtype).expand(len(k), -1, -1, -1)), dim=-2)
+        v = torch.cat((v, self.value.to(v.dtype).expand(len(v), -1, -1, -1)), dim=-2)
+        return (
+            k,
+            v,
+            None if mask is None else F.pad(mask, (0, 1), value=True),
+            None if term is None else F.pad(term, (0, 1)),
+        )
+
+
+class MultiHeadAttention(nn.Module):
+    """What self- and cross-attention share (Vaswani et al. 2017, section 3.2.2).
 
     Args:
-        d_model: width; divisible by ``n_heads``.
-        n_heads: heads.
+        config: widths, scale, and which parts there are.
         layer: index in its stack, handed to the positional encoding.
     """
 
-    def __init__(self, d_model: int, n_heads: int, layer: int) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.n_heads, self.layer = n_heads, layer
-        self.qkv = AttentionProjection(d_model, 3)
-        self.out = Linear(d_model, d_model)
+        self.n_heads, self.layer = config.n_heads, layer
+        self.width = config.n_heads * config.head_width
+        self.scale = config.attention_scale or None
+        self.dropout = config.attention_dropout
+        self.q_norm, self.k_norm = (RMSNorm(config.head_width) if config.qk_norm else nn.Identity() for _ in range(2))
+        self.extra = ExtraKeyValue(config.n_heads, config.head_width) if config.extra_key_value else None
+        self.out = Linear(self.width, config.d_model) if config.output_projection else nn.Identity()
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        position: PositionalEncoding,
+        pair: object,
+        mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Queries (B, H, L, d_head) over keys and values that have passed door (b) -> (B, L, d_model)."""
+        term = position.score_term(q, k, pair, self.layer)
+        dropout = self.dropout if self.training else 0.0
+        keys = k.shape[-2]
+        if self.extra is not None:
+            if is_causal:
+                mask, is_causal = with_triangle(mask, q.shape[-2], q.device), False
+            k, v, mask, term = self.extra(k, v, mask, term)
+        if position.adds_values:
+            weights = F.dropout(attention_weights(q, k, mask, term, is_causal, self.scale), dropout).to(v.dtype)
+            heads = weights @ v
+            added = position.value_term(weights[..., :keys], pair, self.layer)
+            heads = heads if added is None else heads + added
+        else:
+            heads = attend(q, k, v, mask, term, is_causal, self.scale, dropout)
+        return self.out(merge_heads(heads))
+
+    def scale_initial_values(self, gain: float) -> None:
+        """Value and output matrices start smaller by ``gain``."""
+        if isinstance(self.out, Linear):
+            self.out.initial_gain = gain
+        self._projection_of_values().initial_gains[-1] = gain
+
+    def _projection_of_values(self) -> AttentionProjection:
+        """The projection whose last matrix makes the values."""
+        raise NotImplementedError
+
+
+class SelfAttention(MultiHeadAttention):
+    """Multi-head self-attention with one fused query-key-value projection (Vaswani et al. 2017, section 3.2.2)."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.qkv = AttentionProjection(config.d_model, self.width, BIASED[config.qkv_bias])
 
     def forward(
         self,
@@ -134,42 +258,46 @@ class SelfAttention(nn.Module):
             x: queries' states; keys and values come from them and, with a cache, from ``start`` earlier tokens.
             position, places: the stack's encoding and its tables for these positions.
             mask: boolean, broadcastable to (B, H, L, S).
-            is_causal: full pass of a decoder.
-            cache: where earlier keys and values are, already transformed; this call adds its own.
+            is_causal: full pass of a stack that looks back only.
+            cache: where earlier keys and values are; this call adds its own. Keys are transformed already, unless the
+                encoding's ``keys_move``.
             start: number of tokens in the cache.
         """
         q, k, v = (split_heads(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
-        q = position.transform_query(q, places.query, self.layer)
-        k = position.transform_key(k, places.key, self.layer)
-        if cache is not None:
+        q = position.transform_query(self.q_norm(q), places.query, self.layer)
+        k = self.k_norm(k)
+        if cache is not None and position.keys_move:
             k, v = cache.append(start, k, v)
-        term = position.score_term(q, k, places.pair, self.layer)
-        return self.out(merge_heads(attend(q, k, v, mask, term, is_causal)))
+        k = position.transform_key(k, places.key, self.layer)
+        if cache is not None and not position.keys_move:
+            k, v = cache.append(start, k, v)
+        return self._attend(q, k, v, position, places.pair, mask, is_causal)
+
+    def _projection_of_values(self) -> AttentionProjection:
+        return self.qkv
 
 
-class CrossAttention(nn.Module):
-    """Multi-head attention from target to source states, keys and values projected together.
+class CrossAttention(MultiHeadAttention):
+    """Multi-head attention from target to source states, keys and values projected together."""
 
-    Args:
-        d_model, n_heads, layer: as in :class:`SelfAttention`.
-    """
-
-    def __init__(self, d_model: int, n_heads: int, layer: int) -> None:
-        super().__init__()
-        self.n_heads, self.layer = n_heads, layer
-        self.q = AttentionProjection(d_model, 1)
-        self.kv = AttentionProjection(d_model, 2)
-        self.out = Linear(d_model, d_model)
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        query, *key_value = BIASED[config.qkv_bias]
+        self.q = AttentionProjection(config.d_model, self.width, (query,))
+        self.kv = AttentionProjection(config.d_model, self.width, tuple(key_value))
 
     def keys_values(self, memory: Tensor, position: PositionalEncoding, key_table: object) -> KeyValues:
         """Keys and values of the source, computed once a sentence: (B, S, d_model) -> (B, H, S, d_head) each."""
         k, v = (split_heads(part, self.n_heads) for part in self.kv(memory).chunk(2, dim=-1))
-        return KeyValues(position.transform_key(k, key_table, self.layer), v)
+        return KeyValues(position.transform_key(self.k_norm(k), key_table, self.layer), v)
 
     def forward(
-        self, x: Tensor, source: KeyValues, position: PositionalEncoding, places: Places, mask: Tensor
+        self, x: Tensor, source: KeyValues, position: PositionalEncoding, places: Places, mask: Tensor | None
     ) -> Tensor:
         """States (B, L, d_model) attend to the source's keys and values; ``mask`` (B, 1, 1, S) -> (B, L, d_model)."""
-        q = position.transform_query(split_heads(self.q(x), self.n_heads), places.query, self.layer)
-        term = position.score_term(q, source.k, places.pair, self.layer)
-        return self.out(merge_heads(attend(q, source.k, source.v, mask, term)))
+        q = self.q_norm(split_heads(self.q(x), self.n_heads))
+        q = position.transform_query(q, places.query, self.layer)
+        return self._attend(q, source.k, source.v, position, places.pair, mask)
+
+    def _projection_of_values(self) -> AttentionProjection:
+        return self.kv

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.seq2seq import Seq2Seq
+from transformer_ablate.core.seq2seq import Seq2Seq, longest_output
 from transformer_ablate.data.vocabulary import BOS, EOS, PAD
 
 # A batch is made smaller when this share of it is done: copying the caches at every finished sentence would cost more.
@@ -31,11 +31,6 @@ class Decoded(NamedTuple):
         """Ids of each sentence without EOS."""
         rows = zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)
         return [tokens[:length] for tokens, length in rows]
-
-
-def longest_output(source_length: int | Tensor) -> Any:
-    """Longest output that is waited for, in tokens with EOS: twice the source's tokens, and ten."""
-    return 2 * source_length + 10
 
 
 @torch.inference_mode()

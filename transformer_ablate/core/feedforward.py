@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.registry import FEED_FORWARDS
 
+# Relative difference in parameters above which a matched sublayer is warned of.
+MATCHED_WITHIN = 0.005
 # Set by each subclass as a static method.
 Activation = Callable[[Tensor], Tensor]
 
@@ -22,12 +25,16 @@ class FeedForward(nn.Module):
 
     Args:
         d_model, d_ff: widths.
+        matched: for types of another shape: whether they take the hidden width at which their parameters are as many as
+            here; otherwise d_ff is their width, and their size another.
     """
 
     version: ClassVar[int] = 1
+    # Whether there is a sublayer at all.
+    present: ClassVar[bool] = True
     activation: Activation
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, matched: bool = True) -> None:
         super().__init__()
         self.up = Linear(d_model, d_ff)
         self.down = Linear(d_ff, d_model)
@@ -35,21 +42,24 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))
 
+    def scale_initial_values(self, gain: float) -> None:
+        """All matrices start smaller by ``gain``."""
+        for linear in self.children():
+            assert isinstance(linear, Linear)
+            linear.initial_gain = gain
 
-class GatedFeedForward(nn.Module):
-    """``(f(x W + b) * (x V + c)) W2 + b2`` (Shazeer 2020, eq. 5 and 6), of the size of a plain one with d_ff.
 
-    Args:
-        d_model: width.
-        d_ff: hidden width of the plain sublayer that is to be matched in parameters; see :func:`matched_width`.
+class GatedFeedForward(FeedForward):
+    """``(f(x W + b) * (x V + c)) W2 + b2`` (Shazeer 2020, eq. 5 and 6), by default as large as a plain one with d_ff.
+
+    A width that leaves the parameters more than .5 % apart is warned of.
     """
 
-    version: ClassVar[int] = 1
-    activation: Activation
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        width = matched_width(d_model, d_ff)
+    def __init__(self, d_model: int, d_ff: int, matched: bool = True) -> None:
+        nn.Module.__init__(self)
+        width = matched_width(d_model, d_ff) if matched else d_ff
+        if matched:
+            warn_of_mismatch(d_model, d_ff, width)
         self.gate = Linear(d_model, width)
         self.up = Linear(d_model, width)
         self.down = Linear(width, d_model)
@@ -75,6 +85,18 @@ def matched_width(d_model: int, d_ff: int) -> int:
     return min(
         (w for w in (near - 1, near, near + 1) if w >= 1), key=lambda w: abs(gated_parameters(d_model, w) - target)
     )
+
+
+@lru_cache
+def warn_of_mismatch(d_model: int, d_ff: int, width: int) -> None:
+    """Warns, once for each shape, where no integer width comes within .5 % of a plain sublayer's parameters."""
+    plain, gated = plain_parameters(d_model, d_ff), gated_parameters(d_model, width)
+    if abs(gated / plain - 1) > MATCHED_WITHIN:
+        warnings.warn(
+            f"gated feed-forward of width {width} has {gated} parameters, {gated / plain - 1:+.2%} against the plain"
+            f" one's {plain} at d_model={d_model}, d_ff={d_ff}: no width comes nearer",
+            stacklevel=2,
+        )
 
 
 @FEED_FORWARDS.register("relu")
@@ -152,3 +174,16 @@ class SwiGLU(GatedFeedForward):
     """SiLU gate (Shazeer 2020, eq. 6)."""
 
     activation = staticmethod(F.silu)
+
+
+@FEED_FORWARDS.register("none")
+class NoFeedForward(FeedForward):
+    """No sublayer, nor a norm or residual connection for it: attention alone (Dong et al. 2021)."""
+
+    present = False
+
+    def __init__(self, d_model: int, d_ff: int, matched: bool = True) -> None:
+        nn.Module.__init__(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise NotImplementedError("there is no sublayer to call")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
@@ -15,31 +16,58 @@ class Linear(nn.Linear):
 
     Args:
         d_in, d_out: widths.
+
+    Attributes:
+        initial_gain: factor on the initial weights.
     """
+
+    initial_gain: float = 1.0
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draws the weights from ``generator``."""
-        nn.init.uniform_(self.weight, -(self.in_features**-0.5), self.in_features**-0.5, generator=generator)
-        nn.init.zeros_(self.bias)
+        bound = self.initial_gain * self.in_features**-0.5
+        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
-class AttentionProjection(Linear):
+class AttentionProjection(nn.Linear):
     """Query, key and value matrices in one piece, Xavier-uniform at first (Glorot & Bengio 2010, eq. 16).
 
     Args:
-        d_model: width of the input and of each matrix's output.
-        matrices: how many there are. Each is drawn on its own d_model x d_model block: over the whole of a
-            query-key-value matrix scores would start with a quarter of their variance.
+        d_model: width of the input.
+        width: width of each matrix's output, all heads together.
+        biased: for each matrix, whether it has a bias.
+
+    Each matrix is drawn on a d_model x d_model block of its own: over the whole of a query-key-value matrix, scores
+    would start with a quarter of their variance. A matrix of another width has the same bounds.
+
+    Attributes:
+        initial_gains: factor on the initial weights of each matrix.
     """
 
-    def __init__(self, d_model: int, matrices: int) -> None:
-        super().__init__(d_model, matrices * d_model)
-        self.matrices = matrices
+    def __init__(self, d_model: int, width: int, biased: tuple[bool, ...]) -> None:
+        super().__init__(d_model, len(biased) * width, bias=False)
+        self.width, self.biased = width, biased
+        self.initial_gains = [1.0] * len(biased)
+        if any(biased):
+            self.bias = nn.Parameter(torch.empty(sum(biased) * width))
 
     def initialise(self, generator: torch.Generator) -> None:
-        for block in self.weight.chunk(self.matrices):
-            nn.init.xavier_uniform_(block, generator=generator)
-        nn.init.zeros_(self.bias)
+        """Draws the weights from ``generator``."""
+        bound = (3 / self.in_features) ** 0.5
+        for block, gain in zip(self.weight.split(self.width), self.initial_gains, strict=True):
+            nn.init.uniform_(block, -gain * bound, gain * bound, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> (..., matrices * width)."""
+        if self.bias is None or all(self.biased):
+            return F.linear(x, self.weight, self.bias)
+        given = iter(self.bias.split(self.width))
+        none = self.bias.new_zeros(self.width)
+        return F.linear(x, self.weight, torch.cat([next(given) if has else none for has in self.biased]))
 
 
 def derive_seed(seed: int, name: str) -> int:

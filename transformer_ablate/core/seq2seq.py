@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from transformer_ablate.data.vocabulary import PAD
 
 
+def longest_output(source_length: Any) -> Any:
+    """Longest output that is waited for, in tokens with EOS: twice the source's tokens, and ten."""
+    return 2 * source_length + 10
+
+
 @dataclass(frozen=True)
 class Memory:
     """An encoded source.
@@ -18,12 +23,20 @@ class Memory:
     Attributes:
         states: (B, S, d_model).
         mask: (B, S) boolean, True for real tokens.
-        positions: (S,) positions of the tokens.
+        positions: (S,) or (B, S) positions of the tokens.
+        target_positions: (B, K) positions that target tokens will have; None for 0, 1, 2, …
     """
 
     states: Tensor
     mask: Tensor
     positions: Tensor
+    target_positions: Tensor | None = None
+
+    def select(self, rows: Tensor) -> Memory:
+        """The memory of some of the sentences: ``rows`` are indices (n,), which may repeat, or a boolean mask (B,)."""
+        positions = self.positions if self.positions.ndim == 1 else self.positions[rows]
+        target = None if self.target_positions is None else self.target_positions[rows]
+        return Memory(self.states[rows], self.mask[rows], positions, target)
 
 
 class Seq2Seq(nn.Module):
@@ -50,6 +63,16 @@ class Seq2Seq(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Source (B, S), target prefix (B, T) -> logits (B, T, V)."""
         return self.decode(target, self.encode(source))
+
+    def check_lengths(self, source: int, target: int) -> None:
+        """Refuses, by ConfigError, a source and a target of so many tokens where they are too long for the model.
+
+        It asks every part that has a ``check_length``.
+        """
+        for part in self.modules():
+            check = getattr(part, "check_length", None)
+            if check is not None:
+                check(max(source, target))
 
     @staticmethod
     def token_mask(tokens: Tensor) -> Tensor:

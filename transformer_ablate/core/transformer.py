@@ -9,12 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core.attention import CrossAttention, KeyValues, Places, SelfAttention
+from transformer_ablate.core.attention import CrossAttention, KeyValues, MultiHeadAttention, Places, SelfAttention
 from transformer_ablate.core.embedding import TYING_KINDS, OutputProjection, TokenEmbedding
-from transformer_ablate.core.normalization import PLACEMENTS, Residual
+from transformer_ablate.core.feedforward import FeedForward
+from transformer_ablate.core.normalization import Residual
 from transformer_ablate.core.positions import Geometry, PositionalEncoding, build_position
+from transformer_ablate.core.positions.numbering import Numbering, build_numbering
 from transformer_ablate.core.seq2seq import Memory, Seq2Seq
-from transformer_ablate.registry import ARCHITECTURES, CROSS_POSITIONS, FEED_FORWARDS, NORMS, POSITIONS
+from transformer_ablate.registry import (
+    ARCHITECTURES,
+    CROSS_POSITIONS,
+    FEED_FORWARDS,
+    NORM_PLACEMENTS,
+    NORMS,
+    POSITIONS,
+)
 
 
 @dataclass
@@ -22,27 +31,58 @@ class DecoderState:
     """What a cached step needs of the steps before it.
 
     Attributes:
-        mask: (B, S) boolean, True for real source tokens.
-        source_positions: (S,).
+        memory: the source.
         source: keys and values of the source, one entry a layer.
         target: keys and values of the target so far, one entry a layer.
         length: number of target tokens so far.
     """
 
-    mask: Tensor
-    source_positions: Tensor
+    memory: Memory
     source: list[KeyValues]
     target: list[KeyValues]
     length: int = 0
 
     def select(self, rows: Tensor) -> DecoderState:
-        """The state of some of the sentences: ``rows`` are indices (n,) or a boolean mask (B,)."""
+        """The state of some of the sentences: ``rows`` are indices (n,), which may repeat, or a boolean mask (B,)."""
         source, target = ([kv.select(rows) for kv in layers] for layers in (self.source, self.target))
-        return DecoderState(self.mask[rows], self.source_positions, source, target, self.length)
+        return DecoderState(self.memory.select(rows), source, target, self.length)
 
 
-def _residual(config: ModelConfig) -> Residual:
-    return PLACEMENTS[config.norm_placement](NORMS[config.norm](config.d_model), config.dropout)
+def _depths(config: ModelConfig, decoder: bool) -> tuple[int, int, bool]:
+    """Layers of a stack and of the other one, and whether it is the decoder: what placements scale by."""
+    layers = (config.encoder_layers, config.decoder_layers)
+    return (layers[1], layers[0], True) if decoder else (layers[0], layers[1], False)
+
+
+def _residual(config: ModelConfig, decoder: bool) -> Residual:
+    placement = NORM_PLACEMENTS[config.norm_placement]
+    keep = placement.stream_gain(*_depths(config, decoder)) if config.residual else 0.0
+    residual: Residual = placement(partial(NORMS[config.norm], config.d_model), config.dropout, keep)
+    return residual
+
+
+def _feed_forward(config: ModelConfig, attentions: int) -> FeedForward:
+    """The sublayer of a layer that has so many attention sublayers.
+
+    Where these have no output projection and sizes are matched, it is wider by the parameters that they lack.
+    """
+    d = config.d_model
+    lacking = 0 if config.output_projection or not config.matched else attentions * (d * d + d)
+    width = config.ff_width + round(lacking / (2 * d + 1))  # a plain one has 2 d + 1 parameters a channel of its width
+    feed_forward: FeedForward = FEED_FORWARDS[config.ffn](d, width, config.matched)
+    return feed_forward
+
+
+def _final_norm(config: ModelConfig) -> nn.Module:
+    final = NORM_PLACEMENTS[config.norm_placement].needs_final_norm
+    norm: nn.Module = NORMS[config.norm if final else "none"](config.d_model)
+    return norm
+
+
+def _scale_initial_values(config: ModelConfig, decoder: bool, *sublayers: MultiHeadAttention | FeedForward) -> None:
+    gain = NORM_PLACEMENTS[config.norm_placement].initial_gain(*_depths(config, decoder))
+    for sublayer in sublayers:
+        sublayer.scale_initial_values(gain)
 
 
 class EncoderLayer(nn.Module):
@@ -50,88 +90,109 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config.d_model, config.n_heads, layer)
-        self.feed_forward = FEED_FORWARDS[config.ffn](config.d_model, config.d_ff)
-        self.around_self, self.around_ffn = _residual(config), _residual(config)
+        self.self_attention = SelfAttention(config, layer)
+        self.feed_forward = _feed_forward(config, attentions=1)
+        self.around_self = _residual(config, decoder=False)
+        self.around_ffn = _residual(config, decoder=False) if self.feed_forward.present else None
+        _scale_initial_values(config, False, self.self_attention, self.feed_forward)
+        self.is_causal = config.causal_encoder
 
-    def forward(self, x: Tensor, position: PositionalEncoding, places: Places, mask: Tensor) -> Tensor:
-        """(B, S, d_model) -> (B, S, d_model); ``mask`` (B, 1, 1, S)."""
-        x = self.around_self(x, partial(self.self_attention, position=position, places=places, mask=mask))
-        return self.around_ffn(x, self.feed_forward)
+    def forward(
+        self, x: Tensor, position: PositionalEncoding, places: Places, mask: Tensor | None, real: Tensor
+    ) -> Tensor:
+        """(B, S, d_model) -> (B, S, d_model); ``mask`` (B, 1, 1, S) for attention, ``real`` (B, S) for norms."""
+        attention = partial(self.self_attention, position=position, places=places, mask=mask, is_causal=self.is_causal)
+        x = self.around_self(x, attention, real)
+        return x if self.around_ffn is None else self.around_ffn(x, self.feed_forward, real)
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the source, and feed-forward, each in a residual connection."""
+    """Self-attention, attention to the source, and feed-forward, each in a residual connection."""
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config.d_model, config.n_heads, layer)
-        self.cross_attention = CrossAttention(config.d_model, config.n_heads, layer)
-        self.feed_forward = FEED_FORWARDS[config.ffn](config.d_model, config.d_ff)
-        self.around_self, self.around_cross, self.around_ffn = (_residual(config) for _ in range(3))
+        self.self_attention = SelfAttention(config, layer)
+        self.cross_attention = CrossAttention(config, layer)
+        self.feed_forward = _feed_forward(config, attentions=2)
+        self.around_self = _residual(config, decoder=True)
+        self.around_cross = _residual(config, decoder=True)
+        self.around_ffn = _residual(config, decoder=True) if self.feed_forward.present else None
+        _scale_initial_values(config, True, self.self_attention, self.cross_attention, self.feed_forward)
+
+    def forward(self, x: Tensor, look_back: partial[Tensor], look_over: partial[Tensor], real: Tensor | None) -> Tensor:
+        """(B, n, d_model) -> (B, n, d_model); ``look_back`` and ``look_over`` call the attentions with their tables."""
+        x = self.around_self(x, look_back, real)
+        x = self.around_cross(x, look_over, real)
+        return x if self.around_ffn is None else self.around_ffn(x, self.feed_forward, real)
 
 
 class Encoder(nn.Module):
     """A stack of encoder layers."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, numbering: Numbering) -> None:
         super().__init__()
-        geometry = Geometry(config.d_model, config.n_heads, config.encoder_layers, causal=False)
+        geometry = Geometry(
+            config.d_model, config.n_heads, config.encoder_layers, config.causal_encoder, config.head_width
+        )
         self.position = build_position(POSITIONS, config.position, geometry, config.position_options)
+        self.numbering = numbering
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, i) for i in range(config.encoder_layers))
-        final = PLACEMENTS[config.norm_placement].needs_final_norm
-        self.final_norm = NORMS[config.norm](config.d_model) if final else nn.Identity()
+        self.final_norm = _final_norm(config)
+        self.padding_mask = config.padding_mask
 
-    def forward(self, x: Tensor, mask: Tensor) -> Memory:
-        """Embeddings (B, S, d_model) and their mask (B, S) -> memory."""
-        self.position.check_length(x.shape[1])
-        positions = torch.arange(x.shape[1], device=x.device)
-        points = self.position.point_table(positions, x.dtype)
+    def forward(self, x: Tensor, real: Tensor) -> Memory:
+        """Embeddings (B, S, d_model), and which are of real tokens (B, S) -> memory."""
+        lengths, width = real.sum(dim=1), x.shape[1]
+        self.position.check_length(self.numbering.reach(width))
+        positions, target_positions = self.numbering.draw(lengths, width)
+        points = self.position.point_table(positions, lengths, x.dtype)
         places = Places(points, points, self.position.pair_table(positions, positions, x.dtype))
+        mask = real[:, None, None, :] if self.padding_mask else None
         x = self.dropout(self.position.embed(x, positions))
         for layer in self.layers:
-            x = layer(x, self.position, places, mask[:, None, None, :])
-        return Memory(self.final_norm(x), mask, positions)
+            x = layer(x, self.position, places, mask, real)
+        return Memory(self.final_norm(x, real), real, positions, target_positions)
 
 
 class Decoder(nn.Module):
     """A stack of decoder layers; the full pass and the cached step are one and the same code."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, numbering: Numbering) -> None:
         super().__init__()
-        geometry = Geometry(config.d_model, config.n_heads, config.decoder_layers, causal=True)
+        shape = (config.d_model, config.n_heads, config.decoder_layers)
+        geometry = Geometry(*shape, config.causal_mask, config.head_width)
         self.position = build_position(POSITIONS, config.position, geometry, config.position_options)
-        between = Geometry(config.d_model, config.n_heads, config.decoder_layers, causal=False)
-        self.cross_position = build_position(CROSS_POSITIONS, config.cross_position, between, {})
+        between = Geometry(*shape, causal=False, d_head=config.head_width)
+        self.cross_position = build_position(
+            CROSS_POSITIONS, config.cross_position, between, config.cross_position_options
+        )
+        self.numbering = numbering
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.decoder_layers))
-        final = PLACEMENTS[config.norm_placement].needs_final_norm
-        self.final_norm = NORMS[config.norm](config.d_model) if final else nn.Identity()
+        self.final_norm = _final_norm(config)
+        self.causal_mask, self.padding_mask = config.causal_mask, config.padding_mask
+
+    def _cross_attentions(self) -> list[CrossAttention]:
+        return [layer.cross_attention for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def read_source(self, memory: Memory) -> list[KeyValues]:
         """Keys and values of the source for every layer."""
-        table = self.cross_position.point_table(memory.positions, memory.states.dtype)
-        attentions = [layer.cross_attention for layer in self.layers if isinstance(layer, DecoderLayer)]
-        return [attention.keys_values(memory.states, self.cross_position, table) for attention in attentions]
+        lengths = memory.mask.sum(dim=1)
+        table = self.cross_position.point_table(memory.positions, lengths, memory.states.dtype)
+        return [a.keys_values(memory.states, self.cross_position, table) for a in self._cross_attentions()]
 
-    def forward(self, x: Tensor, state: DecoderState, cached: bool) -> Tensor:
+    def forward(self, x: Tensor, state: DecoderState, cached: bool, real: Tensor | None = None) -> Tensor:
         """Embeddings (B, n, d_model) of the tokens behind the first ``state.length`` -> states (B, n, d_model).
 
         With ``cached`` the new keys and values are kept in ``state``; without, this is the full pass from position 0.
+        ``real`` (B, n) tells real tokens from padding; None stands for real ones only.
         """
         start, n = state.length, x.shape[1]
-        self.position.check_length(start + n)
-        keys = torch.arange(start + n, device=x.device)
-        queries = keys[start:]
-        points = self.position.point_table(queries, x.dtype)
-        places = Places(points, points, self.position.pair_table(queries, keys, x.dtype))
-        cross_points = self.cross_position.point_table(queries, x.dtype)
-        cross_pair = self.cross_position.pair_table(queries, state.source_positions, x.dtype)
-        cross_places = Places(cross_points, None, cross_pair)
-        # Padding stands on the right, where the causal mask hides it from every real token: no further mask is needed.
-        behind = None if not cached or n == 1 else keys[None, :] <= queries[:, None]  # (n, start + n)
-        source_mask = state.mask[:, None, None, :]
+        end = start + n
+        places, cross_places, queries = self._places(state, start, end, x, real)
+        mask = self._mask(start, end, cached, real, x.device)
+        source_mask = state.memory.mask[:, None, None, :] if self.padding_mask else None
         x = self.dropout(self.position.embed(x, queries))
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
@@ -139,8 +200,8 @@ class Decoder(nn.Module):
                 layer.self_attention,
                 position=self.position,
                 places=places,
-                mask=behind,
-                is_causal=not cached,
+                mask=mask,
+                is_causal=self.causal_mask and not cached,
                 cache=state.target[i] if cached else None,
                 start=start,
             )
@@ -151,16 +212,49 @@ class Decoder(nn.Module):
                 places=cross_places,
                 mask=source_mask,
             )
-            x = layer.around_self(x, look_back)
-            x = layer.around_cross(x, look_over)
-            x = layer.around_ffn(x, layer.feed_forward)
-        state.length = start + n if cached else 0
-        return self.final_norm(x)
+            x = layer(x, look_back, look_over, real)
+        state.length = end if cached else 0
+        return self.final_norm(x, real)
+
+    def _places(
+        self, state: DecoderState, start: int, end: int, x: Tensor, real: Tensor | None
+    ) -> tuple[Places, Places, Tensor]:
+        """Tables of self- and of cross-attention for the tokens from ``start`` to ``end``, and their positions."""
+        memory = state.memory
+        self.position.check_length(self.numbering.reach(end))
+        keys = target_positions(memory, end, x.device)
+        queries = keys[..., start:]
+        lengths = torch.full((1,), end, device=x.device) if real is None else real.sum(dim=1)
+        points = self.position.point_table(queries, lengths, x.dtype)
+        moved = self.position.point_table(keys, lengths, x.dtype) if self.position.keys_move else points
+        places = Places(points, moved, self.position.pair_table(queries, keys, x.dtype))
+        across = self.cross_position.point_table(queries, memory.mask.sum(dim=1), x.dtype)
+        return places, Places(across, None, self.cross_position.pair_table(queries, memory.positions, x.dtype)), queries
+
+    def _mask(self, start: int, end: int, cached: bool, real: Tensor | None, device: torch.device) -> Tensor | None:
+        """What self-attention may see, but for the causal mask of a full pass, which has a fast path of its own.
+
+        Padding stands on the right, where a causal mask hides it from every real token.
+        """
+        if not self.causal_mask:
+            return real[:, None, None, :] if self.padding_mask and real is not None and not cached else None
+        if not cached or end - start == 1:
+            return None
+        places = torch.arange(end, device=device)
+        return places <= places[start:, None]  # (n, end)
+
+
+def target_positions(memory: Memory, n: int, device: torch.device) -> Tensor:
+    """Positions of the first ``n`` target tokens, (n,) or (B, n); past the last one drawn, that one repeats."""
+    drawn = memory.target_positions
+    if drawn is None:
+        return torch.arange(n, device=device)
+    return drawn[:, torch.arange(n, device=device).clamp(max=drawn.shape[1] - 1)]
 
 
 @ARCHITECTURES.register("transformer")
 class Transformer(Seq2Seq):
-    """Encoder-decoder Transformer (Vaswani et al. 2017), every choice taken from the config.
+    """Encoder-decoder Transformer, every choice taken from the config (Vaswani et al. 2017).
 
     Args:
         config: see :class:`ModelConfig`.
@@ -175,25 +269,33 @@ class Transformer(Seq2Seq):
         self.source_embedding = (
             self.target_embedding if tying.source_is_target else TokenEmbedding(source_size, config.d_model)
         )
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        numbering = build_numbering(config.randomised_positions, config.shared_draw)
+        self.encoder = Encoder(config, numbering)
+        self.decoder = Decoder(config, numbering)
         tied = self.target_embedding if tying.output_is_target else None
         self.output = OutputProjection(target_size, config.d_model, config.logit_scale, tied)
-        self._cache_shape = (config.n_heads, config.d_head)
+        self.numbering = numbering
+        self._cache_shape = (config.n_heads, config.head_width)
+
+    def check_lengths(self, source: int, target: int) -> None:
+        longest = self.numbering.reach(max(source, target))
+        for position in (self.encoder.position, self.decoder.position, self.decoder.cross_position):
+            position.check_length(longest)
 
     def encode(self, source: Tensor) -> Memory:
         return self.encoder(self.source_embedding(source), self.token_mask(source))
 
     def decode(self, target: Tensor, memory: Memory) -> Tensor:
-        state = DecoderState(memory.mask, memory.positions, self.decoder.read_source(memory), [])
-        return self.output(self.decoder(self.target_embedding(target), state, cached=False))
+        state = DecoderState(memory, self.decoder.read_source(memory), [])
+        real = self.token_mask(target)
+        return self.output(self.decoder(self.target_embedding(target), state, cached=False, real=real))
 
     def start(self, memory: Memory, capacity: int) -> DecoderState:
         source = self.decoder.read_source(memory)
         heads, width = self._cache_shape
         rows = memory.mask.shape[0]
         target = [KeyValues.allocate(rows, heads, capacity, width, like=kv.k) for kv in source]
-        return DecoderState(memory.mask, memory.positions, source, target)
+        return DecoderState(memory, source, target)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         return self.output(self.decoder(self.target_embedding(tokens), state, cached=True))

@@ -21,7 +21,20 @@ from transformer_ablate.studies.study import PRESETS, Study
 
 OK, SOME_FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 ACCELERATORS = ("auto", "cpu", "gpu")
-FIELD_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "dict[str, Any]": dict[str, Any]}
+# How a person would call what a field holds.
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "names with values, as in '{base: 100}' (with the space) or .base 100 behind the option",
+}
+FIELD_TYPES: dict[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "dict[str, Any]": dict[str, Any],
+}
 
 
 def build_parser(program: str) -> ArgumentParser:
@@ -82,7 +95,7 @@ def _in_our_words(message: str, argv: Sequence[str], parser: ArgumentParser) -> 
         return ConfigError("option", word, "what --help lists", near.fix)
     wrong_type = re.search(r'key "([^"]+)":.*?<class \'(\w+)\'>. Got value: (.*)', message, re.DOTALL)
     if wrong_type:
-        kind = {"int": "an integer", "float": "a number"}.get(wrong_type[2], f"a {wrong_type[2]}")
+        kind = KINDS.get(wrong_type[2], f"a {wrong_type[2]}")
         return ConfigError(wrong_type[1], wrong_type[3], kind)
     return ConfigError("command line", " ".join(argv), " ".join(message.split()))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from transformer_ablate.config import Recipe, check_values
 from transformer_ablate.core import build_model, check_tying, longest_output
-from transformer_ablate.core.positions import PositionalEncoding
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.recipes import base_recipe
@@ -205,7 +204,5 @@ def _check(recipe: Recipe) -> str:
     with torch.device("meta"):
         model = build_model(recipe.model, *sizes)
     longest = max(int(test.pairs.source.lengths.max()) for test in task.test)
-    for part in model.modules():
-        if isinstance(part, PositionalEncoding):
-            part.check_length(longest_output(longest))
+    model.check_lengths(longest, longest_output(longest))
     return task.content_hash

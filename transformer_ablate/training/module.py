@@ -37,7 +37,7 @@ class Seq2SeqModule(LightningModule):
         logits = self.model(batch.source, batch.target[:, :-1])
         targets = batch.target[:, 1:]
         alpha = self.recipe.train.label_smoothing
-        loss = cross_entropy(logits, targets, alpha)
+        loss = cross_entropy(logits, targets, alpha, self.recipe.train.smoothing)
         nll = loss.detach() if alpha == 0 else cross_entropy(logits.detach(), targets)
         return {"loss": loss, "nll": nll}
 

@@ -12,22 +12,28 @@ from transformer_ablate.registry import OPTIMIZERS
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """Each parameter once, in two groups: weights of linear maps, which decay, and everything else, which does not.
 
-    Embeddings and position tables do not decay: rows that training never reaches must keep their initial values.
+    Embeddings and position tables do not decay: rows that training never reaches must keep their initial values. Nor
+    does a matrix that an embedding shares with a linear map.
     """
-    decayed = {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Linear)}
-    others = [p for p in model.parameters() if id(p) not in decayed]
-    return [{"params": list(decayed.values()), "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    maps = {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Linear)}
+    elsewhere = {id(p) for m in model.modules() if not isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
+    decayed = [p for p in model.parameters() if id(p) in maps and id(p) not in elsewhere]
+    others = [p for p in model.parameters() if id(p) not in maps or id(p) in elsewhere]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 @OPTIMIZERS.register("adam")
 def adam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015, algorithm 1) without weight decay, epsilon 1e-9; the rate as in :func:`adamw`."""
+    """Adam without weight decay, epsilon 1e-9; the rate as in :func:`adamw` (Kingma & Ba 2015, algorithm 1)."""
     return torch.optim.Adam(model.parameters(), lr=1.0, betas=(config.beta1, config.beta2), eps=1e-9, fused=True)
 
 
 @OPTIMIZERS.register("radam")
 def radam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """RAdam (Liu et al. 2020, algorithm 2) with decoupled decay, epsilon 1e-9; the rate as in :func:`adamw`."""
+    """RAdam with decoupled decay, epsilon 1e-9; the rate as in :func:`adamw` (Liu et al. 2020, algorithm 2).
+
+    Steps are rectified once the approximated length of the moving average is above 5 (torch), where the paper has 4.
+    """
     groups = parameter_groups(model, config.weight_decay)
     betas = (config.beta1, config.beta2)
     return torch.optim.RAdam(groups, lr=1.0, betas=betas, eps=1e-9, decoupled_weight_decay=True)
@@ -35,15 +41,20 @@ def radam(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
 
 @OPTIMIZERS.register("sgd")
 def sgd(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Stochastic gradient descent with momentum ``beta1`` and no decay; the rate as in :func:`adamw`."""
+    """Gradient descent with momentum ``beta1``, no decay; the rate as in :func:`adamw` (Sutskever et al. 2013, eq. 1).
+
+    The velocity v = beta1 v + g is multiplied by each update's rate (torch), which the paper puts in front of g: where
+    the rate changes the two differ.
+    """
     return torch.optim.SGD(model.parameters(), lr=1.0, momentum=config.beta1)
 
 
 @OPTIMIZERS.register("adamw")
 def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """AdamW with decoupled decay (Loshchilov & Hutter 2019, algorithm 2), epsilon 1e-9 as in the Transformer paper.
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
 
-    The rate is 1: the schedule multiplies it by the rate of each update.
+    Epsilon is 1e-9, as in the Transformer paper. The rate is 1: the schedule multiplies it, and with it the decay, by
+    the rate of each update.
     """
     groups = parameter_groups(model, config.weight_decay)
     return torch.optim.AdamW(groups, lr=1.0, betas=(config.beta1, config.beta2), eps=1e-9, fused=True)

@@ -1,8 +1,9 @@
 """The three doors through which a positional encoding may enter a Transformer.
 
 A positional encoding may (a) add to the embeddings, (b) transform queries and keys, (c) add a term to the attention
-scores. :class:`PositionalEncoding` has one hook for each, a no-op by default. Positions are always passed in and never
-counted inside, so that a cached decoding step, which sees one query at position t, computes what the full pass does.
+scores, or to the values that are summed under them. :class:`PositionalEncoding` has one hook for each, a no-op by
+default. Positions are always passed in and never counted inside, so that a cached decoding step, which sees one query
+at position t, computes what the full pass does.
 
 Tables that depend on positions alone are built once in a forward pass (``point_table``, ``pair_table``) and handed to
 every layer.
@@ -10,7 +11,6 @@ every layer.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.errors import ConfigError, unknown_name
-from transformer_ablate.registry import Registry
+from transformer_ablate.errors import ConfigError
+from transformer_ablate.registry import POSITIONS, Registry
 
 
 @dataclass(frozen=True)
@@ -31,38 +31,52 @@ class Geometry:
         n_heads: number of heads.
         layers: number of layers that share the object; hooks are told which of them calls.
         causal: whether keys never lie after the query (decoder self-attention).
+        d_head: width of one head; d_model / n_heads by default.
     """
 
     d_model: int
     n_heads: int
     layers: int
     causal: bool
+    d_head: int = 0
 
-    @property
-    def d_head(self) -> int:
-        """Width of one head."""
-        return self.d_model // self.n_heads
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "d_head", self.d_head or self.d_model // self.n_heads)
 
 
 class PositionalEncoding(nn.Module):
     """No position anywhere ("NoPE"); the base class of all encodings.
 
     One object serves all layers of one stack, or all cross-attentions of the decoder. Shapes: B sentences, H heads,
-    L queries, S keys.
+    L queries, S keys. Positions are (L,), the same for all sentences, or (B, L); what is made of them has the leading
+    dimensions of the positions, so hooks index and broadcast from the right.
+
+    Attributes:
+        keys_move: door (b) gives a key another value when the sequence grows. Its keys are then cached as they were
+            before door (b), and pass it anew at each step.
+        adds_values: the encoding uses :meth:`value_term`, so that attention must hand it the weights.
     """
 
     version: ClassVar[int] = 1
+    keys_move: bool = False
+    adds_values: bool = False
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__()
         self.geometry = geometry
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Door (a): embeddings ``x`` (B, L, d_model) at ``positions`` (L,) -> (B, L, d_model)."""
+        """Door (a): embeddings ``x`` (B, L, d_model) at ``positions`` (L,) or (B, L) -> (B, L, d_model)."""
         return x
 
-    def point_table(self, positions: Tensor, dtype: torch.dtype) -> Any:
-        """What door (b) needs for vectors at ``positions`` (L,); ``dtype`` is that of the queries."""
+    def point_table(self, positions: Tensor, lengths: Tensor, dtype: torch.dtype) -> Any:
+        """What door (b) needs for vectors at ``positions``.
+
+        Args:
+            positions: (L,) or (B, L).
+            lengths: (B,) or (1,) number of tokens of each sentence, those to come not counted.
+            dtype: of the queries.
+        """
         return None
 
     def transform_query(self, q: Tensor, table: Any, layer: int) -> Tensor:
@@ -74,18 +88,22 @@ class PositionalEncoding(nn.Module):
         return k
 
     def pair_table(self, query_positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> Any:
-        """What door (c) needs for queries at (L,) and keys at (S,)."""
+        """What door (c) needs for queries at (L,) or (B, L) and keys at (S,) or (B, S)."""
         return None
 
     def score_term(self, q: Tensor, k: Tensor, table: Any, layer: int) -> Tensor | None:
-        """Door (c): added to ``q k^T / sqrt(d_head)``, broadcastable to (B, H, L, S); None for no term.
+        """Door (c): added to the scaled ``q k^T``, broadcastable to (B, H, L, S); None for no term.
 
         ``q`` (B, H, L, d_head) and ``k`` (B, H, S, d_head) have passed door (b).
         """
         return None
 
+    def value_term(self, weights: Tensor, table: Any, layer: int) -> Tensor | None:
+        """Door (c) for values: added to ``weights v``, for weights (B, H, L, S) -> (B, H, L, d_head)."""
+        return None
+
     def check_length(self, longest: int) -> None:
-        """Refuses, by ConfigError, a sequence of ``longest`` tokens that the encoding could not place.
+        """Refuses, by ConfigError, positions 0 … ``longest`` - 1 where it could not place them all.
 
         Stacks ask before each pass, by the shape alone: to look at the positions themselves would make a GPU wait.
         """
@@ -112,11 +130,12 @@ def build_position(table: Registry, name: str, geometry: Geometry, options: Mapp
         ConfigError: for an unknown name, an option that the encoding does not have, or a value that it refuses.
     """
     encoding = table[name]
-    known = [p for p in inspect.signature(encoding.__init__).parameters if p not in ("self", "geometry")]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"{table.field}_options of {name!r}", option, known or ["(it has none)"])
-    built = encoding(geometry, **options)
+    table.check_options(name, options, given=("geometry",))
+    try:
+        built = encoding(geometry, **options)
+    except ConfigError as error:  # an encoding does not know which attention it was chosen for
+        field = error.field.replace(POSITIONS.field, table.field)
+        raise ConfigError(field, error.value, error.allowed, error.fix) from None
     if not isinstance(built, PositionalEncoding):
         raise ConfigError(table.field, name, "a subclass of PositionalEncoding")
     return built

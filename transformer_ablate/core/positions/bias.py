@@ -10,12 +10,26 @@ from torch import Tensor, nn
 
 from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.registry import POSITIONS
+from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 
 
 def offsets(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Key minus query position: (L,), (S,) -> (L, S)."""
-    return key_positions[None, :] - query_positions[:, None]
+    """Key minus query position: (..., L), (..., S) -> (..., L, S)."""
+    return key_positions[..., None, :] - query_positions[..., :, None]
+
+
+def check_whole(option: str, value: object, at_least: int) -> int:
+    """``value`` if it is an integer of at least ``at_least``; ConfigError, naming the position's option, if not."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise ConfigError(f"model.position_options.{option}", value, f"an integer at least {at_least}")
+    return value
+
+
+def check_positive(option: str, value: object) -> float:
+    """``value`` if it is a finite number above 0; ConfigError, naming the position's option, if not."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ConfigError(f"model.position_options.{option}", value, "a number above 0")
+    return float(value)
 
 
 class DistanceBias(PositionalEncoding):
@@ -24,12 +38,13 @@ class DistanceBias(PositionalEncoding):
     The term is made once a forward pass and shared, parameters and all.
     """
 
-    def bias(self, relative: Tensor) -> Tensor:
-        """Offsets (L, S) -> term (H, L, S)."""
+    def bias(self, relative: Tensor, dtype: torch.dtype) -> Tensor:
+        """Offsets (..., L, S) -> term (..., H, L, S), computed and returned in ``dtype`` or wider."""
         raise NotImplementedError
 
     def pair_table(self, query_positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.bias(offsets(query_positions, key_positions)).to(wide(dtype))[None]  # (1, H, L, S)
+        precision = wide(dtype)
+        return self.bias(offsets(query_positions, key_positions), precision).to(precision)  # (H, L, S) or (B, H, L, S)
 
     def score_term(self, q: Tensor, k: Tensor, table: Tensor, layer: int) -> Tensor:
         return table
@@ -80,11 +95,13 @@ def t5_bucket(relative: Tensor, buckets: int, max_distance: int, causal: bool) -
 
 
 @POSITIONS.register("t5")
+@CROSS_POSITIONS.register("relative_bias")
 class T5Bias(DistanceBias):
     """A learned scalar for each head and bucket of distance, shared by the layers (Raffel et al. 2020, section 2.1).
 
-    Bidirectional in an encoder, backward-looking in a causal decoder. It is added to scores that are divided by
-    sqrt(d_head), where T5 itself leaves the division out and starts with smaller weights.
+    Bidirectional in an encoder, backward-looking in a causal decoder. In cross-attention, where T5 itself has none, the
+    offset is source minus target position, in bidirectional buckets. The bias is added to scores that are divided by
+    sqrt(d_head), where T5 leaves the division out and starts with smaller weights.
 
     Args:
         geometry: see :class:`Geometry`.
@@ -95,9 +112,9 @@ class T5Bias(DistanceBias):
 
     def __init__(self, geometry: Geometry, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__(geometry)
-        if buckets < 4 or buckets % 4:
+        if check_whole("buckets", buckets, at_least=4) % 4:
             raise ConfigError("model.position_options.buckets", buckets, "a positive multiple of 4")
-        if max_distance <= buckets // 2:
+        if check_whole("max_distance", max_distance, at_least=1) <= buckets // 2:
             allowed = f"more than half of buckets={buckets}"
             raise ConfigError("model.position_options.max_distance", max_distance, allowed)
         self.buckets, self.max_distance = buckets, max_distance
@@ -106,9 +123,9 @@ class T5Bias(DistanceBias):
     def initialise(self, generator: torch.Generator) -> None:
         nn.init.normal_(self.scalars, std=self.geometry.d_model**-0.5, generator=generator)
 
-    def bias(self, relative: Tensor) -> Tensor:
+    def bias(self, relative: Tensor, dtype: torch.dtype) -> Tensor:
         buckets = t5_bucket(relative, self.buckets, self.max_distance, self.geometry.causal)
-        return self.scalars[buckets].permute(2, 0, 1)
+        return self.scalars[buckets].movedim(-1, -3)
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
@@ -121,14 +138,39 @@ def alibi_slopes(n_heads: int) -> list[float]:
     return slopes + between[0::2][: n_heads - power]
 
 
+# In which order the heads take, for keys after the query, the slopes that they have for keys before it.
+ALIBI_SIDES = {"symmetric": 1, "heads": -1}
+
+
 @POSITIONS.register("alibi")
+@CROSS_POSITIONS.register("alibi")
 class ALiBi(DistanceBias):
     """``-slope |i - j|`` on the scores, with a fixed slope for each head (Press et al. 2022, section 3).
 
-    In an encoder it is symmetric, so that a string and its mirror image look alike but for BOS and EOS. It has no
-    parameters. Fewer than four heads leave hardly any slope.
+    It has no parameters. Fewer than four heads leave hardly any slope. In cross-attention i is the target's position
+    and j the source's. The paper treats causal stacks alone, where both forms below are its own, as no query sees keys
+    after it.
+
+    Args:
+        geometry: see :class:`Geometry`.
+        sides: ``symmetric``: one slope for both sides, so that in an encoder a string and its mirror image look alike
+            but for BOS and EOS. ``heads``: head h of n has the paper's slope h for keys before the query and slope
+            n + 1 - h for keys after it, so that one half of the heads reaches farther back and the other half farther
+            ahead. (The authors' issue #5 proposes slopes that differ by side, or heads that see one side alone. The
+            latter would leave nothing to a query with only padding on its side, and is not offered.)
     """
 
-    def bias(self, relative: Tensor) -> Tensor:
-        slopes = torch.tensor(alibi_slopes(self.geometry.n_heads), dtype=torch.float64, device=relative.device)
-        return -slopes[:, None, None] * relative.abs()
+    def __init__(self, geometry: Geometry, sides: str = "symmetric") -> None:
+        super().__init__(geometry)
+        if sides not in ALIBI_SIDES:
+            raise ConfigError("model.position_options.sides", sides, ", ".join(ALIBI_SIDES))
+        order = ALIBI_SIDES[sides]
+        if order < 0 and geometry.n_heads == 1:
+            raise ConfigError("model.position_options.sides", sides, "symmetric, where there is one head only")
+        slopes = alibi_slopes(geometry.n_heads)
+        self.slopes = (slopes, slopes[::order])
+
+    def bias(self, relative: Tensor, dtype: torch.dtype) -> Tensor:
+        slopes = torch.tensor(self.slopes, dtype=torch.float64, device=relative.device)[..., None, None]  # (2, H, 1, 1)
+        offset = relative.unsqueeze(-3)
+        return -torch.where(offset > 0, slopes[1], slopes[0]) * offset.abs()

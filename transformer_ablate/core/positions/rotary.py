@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, frequencies, wide
+from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
+from transformer_ablate.core.positions.scaling import build_scaling
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
-
-LAYOUTS = ("interleaved", "half")
 
 
 def rotate_interleaved(x: Tensor, turn: Tensor) -> Tensor:
     """Rotates the pairs (2i, 2i+1) of the last dimension of ``x`` (..., L, d_head).
 
-    A pair is a complex number and ``turn`` (L, d_head / 2) holds ``e^(i angle)``: one complex product is several times
-    as fast as the four real ones.
+    A pair is a complex number and ``turn`` (..., L, d_head / 2) holds ``e^(i angle)``, times a magnitude where there is
+    one: a complex product is several times as fast as the four real ones.
     """
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2)
@@ -29,10 +30,13 @@ def rotate_half(x: Tensor, turn: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
+LAYOUTS = {"interleaved": rotate_interleaved, "half": rotate_half}
+
+
 @POSITIONS.register("rope")
 @CROSS_POSITIONS.register("rotary")
 class Rotary(PositionalEncoding):
-    """RoPE: queries and keys are rotated by position, so scores depend on i - j alone (Su et al. 2021, eq. 14).
+    """Queries and keys are rotated by position, so scores depend on i - j alone (Su et al. 2021, eq. 14).
 
     In cross-attention the query is rotated by its target position and the key by its source position. It has no
     parameters. Angles are computed in float64 and applied in float32 (or wider), whatever the autocast.
@@ -41,31 +45,71 @@ class Rotary(PositionalEncoding):
         geometry: see :class:`Geometry`; the head width must be even.
         base: ratio that the wavelengths span.
         layout: ``interleaved`` pairs channels (2i, 2i+1) as in the paper, ``half`` pairs (i, i + d_head/2).
+        scaling: how the frequencies are changed for sentences longer than those of training, a name of ``SCALINGS``
+            (scaling.py). Lengths are those of the keys' sentences, in cross-attention of the sources.
+        factor, trained_length, alpha, beta, temperature: arguments of the scaling, for those that have them.
     """
 
-    def __init__(self, geometry: Geometry, base: float = 10_000.0, layout: str = "interleaved") -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        base: float = 10_000.0,
+        layout: str = "interleaved",
+        scaling: str = "none",
+        factor: float | None = None,
+        trained_length: int | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        temperature: bool | None = None,
+    ) -> None:
         super().__init__(geometry)
-        if geometry.d_head % 2:
-            raise ConfigError(
-                "model.n_heads",
-                geometry.n_heads,
-                f"a number that makes d_model / n_heads even for rotary positions"
-                f" (d_model={geometry.d_model} gives {geometry.d_head})",
-            )
+        _check_even(geometry)
         if layout not in LAYOUTS:
             raise ConfigError("model.position_options.layout", layout, ", ".join(LAYOUTS))
         if not base > 1:
             raise ConfigError("model.position_options.base", base, "a number above 1")
         self.base = base
-        self._rotate = rotate_interleaved if layout == "interleaved" else rotate_half
+        self._rotate = LAYOUTS[layout]
+        options = {
+            "factor": factor,
+            "trained_length": trained_length,
+            "alpha": alpha,
+            "beta": beta,
+            "temperature": temperature,
+        }
+        self.scaling = build_scaling(scaling, options, geometry.d_head)
+        self.keys_move = self.scaling.moves
 
-    def point_table(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        inverse = frequencies(self.geometry.d_head, self.base, positions.device)
-        angles = positions.to(torch.float64)[:, None] * inverse
-        return torch.polar(torch.ones_like(angles), angles).to(wide(dtype).to_complex())
+    def angles(self, positions: Tensor, lengths: Tensor) -> Tensor:
+        """Positions (L,) or (B, L) -> (L, d_head / 2) or (B, L, d_head / 2), float64."""
+        inverse = self.scaling.frequencies(self.geometry.d_head, self.base, lengths)
+        return positions.to(torch.float64)[..., None] * inverse
 
-    def transform_query(self, q: Tensor, table: Tensor, layer: int) -> Tensor:
+    def point_table(self, positions: Tensor, lengths: Tensor, dtype: torch.dtype) -> Any:
+        """Complex numbers (1, L, d_head / 2) or (B, 1, L, d_head / 2) that turn the pairs."""
+        angles = self.angles(positions, lengths)
+        return turns(torch.full_like(angles, self.scaling.magnitude), angles, dtype)
+
+    def transform_query(self, q: Tensor, table: Any, layer: int) -> Tensor:
         return self._rotate(q.to(wide(q.dtype)), table).to(q.dtype)
 
-    def transform_key(self, k: Tensor, table: Tensor, layer: int) -> Tensor:
+    def transform_key(self, k: Tensor, table: Any, layer: int) -> Tensor:
         return self._rotate(k.to(wide(k.dtype)), table).to(k.dtype)
+
+
+def turns(magnitudes: Tensor, angles: Tensor, dtype: torch.dtype) -> Tensor:
+    """``magnitude e^(i angle)``, (..., L, d_head / 2) -> (..., 1, L, d_head / 2) for queries or keys of ``dtype``."""
+    return torch.polar(magnitudes, angles).to(wide(dtype).to_complex()).unsqueeze(-3)
+
+
+def _check_even(geometry: Geometry) -> None:
+    if geometry.d_head % 2 == 0:
+        return
+    if geometry.d_head * geometry.n_heads != geometry.d_model:
+        raise ConfigError("model.d_head", geometry.d_head, "an even number for rotary positions")
+    raise ConfigError(
+        "model.n_heads",
+        geometry.n_heads,
+        f"a number that makes d_model / n_heads even for rotary positions"
+        f" (d_model={geometry.d_model} gives {geometry.d_head})",
+    )
