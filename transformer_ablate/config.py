@@ -123,7 +123,9 @@ class DataConfig:
 
     task: str = option("copy", "the task", choices=registry.TASKS)
     split: str = option("random", "how g2p words are divided into training and test", choices=SPLITS)
-    max_length: int = option(8, "N: longest training source, in tokens (g2p: letters, under split=length)", at_least=1)
+    max_length: int = option(
+        8, "N: longest training source in the task's own units: symbols, letters, phones, digits, tokens", at_least=1
+    )
     vocab_size: int = option(16, "number of distinct symbols of a synthetic task", at_least=2)
     train_examples: int = option(100_000, "training examples kept; 0 keeps all that the task has", at_least=0)
     valid_examples: int = option(500, "in-distribution validation examples", at_least=1)

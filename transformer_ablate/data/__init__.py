@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_ablate.data.batching import TokenBudgetBatches, evaluation_batches, padding_share
 from transformer_ablate.data.examples import Batch, PackedSequences, Pairs, TestSet
-from transformer_ablate.data.g2p import GraphemeToPhoneme
+from transformer_ablate.data.g2p import GraphemeToPhoneme, PhonemeToGrapheme
 from transformer_ablate.data.synthetic import SyntheticTask
 from transformer_ablate.data.task import Task, TaskData, load_task
 from transformer_ablate.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
@@ -23,6 +23,7 @@ __all__ = [
     "GraphemeToPhoneme",
     "PackedSequences",
     "Pairs",
+    "PhonemeToGrapheme",
     "Seq2SeqDataModule",
     "SyntheticTask",
     "Task",
