@@ -14,13 +14,16 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from transformer_ablate import registry
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import build_model
+from transformer_ablate.core.positions.scaling import SCALINGS
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.measures.size import forward_flops, parameter_count
+from transformer_ablate.training.losses import SMOOTHED
 
 # The base model of Vaswani et al. 2017 (table 3), on its joint vocabulary.
 BASE = ModelConfig(d_model=512, n_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, tying="all")
@@ -35,9 +38,13 @@ MODEL_PARTS: tuple[registry.Registry, ...] = (
     registry.NORMS,
     registry.NORM_PLACEMENTS,
 )
+# What stands in no registry: how rotary positions are scaled, and the model's switches and named choices.
+SCALING_FIELD = "model.position_options.scaling"
+TOGGLE_FIELD = "model.*"
 TRAINING_PARTS: tuple[registry.Registry, ...] = (registry.SCHEDULES, registry.OPTIMIZERS)
 # Up to a full stop that is followed by a space and does not stand in a formula.
 _SENTENCE = re.compile(r"(?:``[^`]*``|[^.`]|`(?!`)|\.(?=\S))*")
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _CITATION = re.compile(r"\s*\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)")
 
 
@@ -73,13 +80,13 @@ def describe(component: object) -> tuple[str, str]:
     source = found.group(1) if found else ""
     sentence = _SENTENCE.match(_CITATION.sub("", paragraph))
     assert sentence is not None  # it matches the empty string
-    return sentence.group(0).replace("``", "").strip(), source
+    return _ROLE.sub(r"\1", sentence.group(0)).replace("``", "").strip(), source
 
 
 def options_of(component: Any, given: tuple[str, ...]) -> dict[str, Any]:
     """A component's own options with their defaults; ``given`` are parameters that do not come from the recipe."""
     parameters = inspect.signature(component).parameters.values()
-    return {p.name: p.default for p in parameters if p.name not in given and p.default is not p.empty}
+    return {p.name: "needed" if p.default is p.empty else p.default for p in parameters if p.name not in given}
 
 
 def components() -> Iterator[Component]:
@@ -93,15 +100,39 @@ def components() -> Iterator[Component]:
         for name in table.names():
             what, source = describe(table[name])
             options = options_of(table[name], given[table]) if table in given else {}
-            yield _costed(Component(table.field, name, options, what, source))
+            yield _costed(Component(table.field, name, options, what, source), table.field.partition(".")[2], name)
+    for name, scaling in SCALINGS.items():
+        what, source = describe(scaling)
+        yield Component(SCALING_FIELD, name, options_of(scaling, ()), what, source)
+    yield from toggles()
     for table in TRAINING_PARTS:
         for name in table.names():
             what, source = describe(table[name])
             yield Component(table.field, name, {}, what, source)
+    for name, smoothed in SMOOTHED.items():
+        what, source = describe(smoothed)
+        yield Component("train.smoothing", name, {}, what, source)
 
 
-def _costed(component: Component) -> Component:
-    named: dict[str, Any] = {component.field.partition(".")[2]: component.name}
+def toggles() -> Iterator[Component]:
+    """The model's switches and named choices that are no classes of their own, each away from its default."""
+    for field in dataclasses.fields(ModelConfig):
+        choices = field.metadata["choices"]
+        if field.type == "bool":
+            values: tuple[Any, ...] = (not field.default,)
+        elif isinstance(choices, tuple):
+            values = tuple(choice for choice in choices if choice != getattr(BASE, field.name))
+        else:
+            continue
+        for value in values:
+            shown = str(value).lower() if field.type == "bool" else value
+            entry = Component(TOGGLE_FIELD, f"{field.name} {shown}", {}, field.metadata["help"], "")
+            yield _costed(entry, field.name, value)
+
+
+def _costed(component: Component, field: str, value: Any) -> Component:
+    """The entry with the cost of the base model of which one field is changed."""
+    named: dict[str, Any] = {field: value}
     changed = dataclasses.replace(BASE, **named)
     try:
         with torch.device("meta"):  # without drawing tens of millions of initial values
@@ -132,8 +163,9 @@ def print_catalogue(console: Console) -> None:
         own = ", ".join(f"{name}={value}" for name, value in component.options.items())
         parameters = "" if component.parameters is None else f"{component.parameters / 1e6:.2f} M"
         flops = "" if component.flops is None else f"{component.flops / 1e9:.2f} G"
-        what = component.what + (f" [base size: {component.refused}]" if component.refused else "")
-        tables[component.field].add_row(component.name, own, parameters, flops, what, component.source)
+        what = component.what + (f" (not at the base size: {component.refused})" if component.refused else "")
+        texts = (escape(text) for text in (own, parameters, flops, what, component.source))
+        tables[component.field].add_row(escape(component.name), *texts)
     for table in tables.values():
         console.print(table)
 

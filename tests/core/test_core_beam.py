@@ -142,7 +142,8 @@ def naive_beam(model: Seq2Seq, source: Tensor, width: int, n_best: int, penalty:
                 finished.append(Hypothesis([*tokens[:-1]], log_p, log_p / n**penalty, False))
             elif n == limit:
                 capped.append(Hypothesis([*tokens], log_p, log_p / n**penalty, True))
-        beam = [(tokens, log_p) for tokens, log_p in following[: 2 * width - 1] if tokens[-1] != EOS][:width]
+        looked_at = following[: 2 * width if width > 1 else 1]
+        beam = [(tokens, log_p) for tokens, log_p in looked_at if tokens[-1] != EOS][:width]
         if not beam:
             break
     ranked = [sorted(group, key=lambda h: -h.score) for group in (finished, capped)]

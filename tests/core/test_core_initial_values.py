@@ -141,3 +141,15 @@ def test_without_a_seed_nothing_is_drawn_on_the_meta_device() -> None:
     with torch.device("meta"):
         model = build_model(ModelConfig(d_model=4096, n_heads=8, d_ff=16384, position="learned"), 10**6, 10**6)
     assert all(p.device.type == "meta" for p in model.parameters())
+
+
+@pytest.mark.parametrize("changed", [{"reader": "start"}, {"reader": "context"}, {"bidirectional": True}])
+def test_recurrent_arms_share_the_initial_values_of_equal_parts(changed: dict[str, Any]) -> None:
+    def parameters(options: dict[str, Any]) -> dict[str, Tensor]:
+        config = ModelConfig(d_model=16, architecture="gru", architecture_options=options, matched=False)
+        return dict(build_model(config, V, V, seed=0).named_parameters())
+
+    base, other = parameters({"reader": "additive"}), parameters(changed)
+    equal = {n for n in base.keys() & other.keys() if base[n].shape == other[n].shape and base[n].std() > 0}
+    assert len(equal) > 4
+    assert all(torch.equal(base[name], other[name]) for name in equal)

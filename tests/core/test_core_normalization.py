@@ -228,3 +228,16 @@ def test_a_mismatch_above_half_a_percent_is_warned_of_with_its_figure() -> None:
         for d_model in (32, 64, 128, 512):
             FEED_FORWARDS["swiglu"](d_model, 4 * d_model)
         FEED_FORWARDS["swiglu"](5, 1, matched=False)
+
+
+def test_a_users_feed_forward_may_have_other_parts() -> None:
+    class WithDropout(FeedForward):
+        activation = staticmethod(torch.tanh)
+
+        def __init__(self, d_model: int, d_ff: int, matched: bool = True) -> None:
+            super().__init__(d_model, d_ff, matched)
+            self.drop = nn.Dropout(0.1)
+
+    layer = WithDropout(4, 8)
+    layer.scale_initial_values(0.5)
+    assert layer.up.initial_gain == layer.down.initial_gain == 0.5

@@ -42,7 +42,7 @@ def naive_term(encoding: CoPE, q: Tensor, k: Tensor, layer: int = 1) -> Tensor:
             for i in range(length):
                 for j in range(length):
                     between = range(j, i + 1) if j <= i else range(i, j + 1) if not causal else ()
-                    scores = [float(q[b, h, i] @ k[b, h, t]) / math.sqrt(8) for t in between]
+                    scores = [float(q[b, h, i] @ k[b, h, t]) for t in between]
                     p = min(sum(1 / (1 + math.exp(-score)) for score in scores), encoding.p_max)
                     table = encoding.tables[layer, 1 if j > i and not causal else 0]
                     low, high = math.floor(p), math.ceil(p)
@@ -69,12 +69,14 @@ def test_half_open_gates_count_by_halves() -> None:
     assert last.tolist() == pytest.approx([4, 4, 4, 2.5, 1, 0.5], abs=1e-12)
 
 
-def test_the_gate_is_of_the_scaled_score() -> None:
-    encoding = CoPE(Geometry(d_model=4, n_heads=1, layers=1, causal=True), p_max=1).double()
+@pytest.mark.parametrize(("scaled", "model_scale", "score"), [(False, 0.0, 4), (True, 0.0, 2), (True, 0.25, 1)])
+def test_the_gate_is_of_the_score_as_it_is_or_scaled(scaled: bool, model_scale: float, score: float) -> None:
+    geometry = Geometry(d_model=4, n_heads=1, layers=1, causal=True, scale=model_scale)
+    encoding = CoPE(geometry, p_max=1, scaled_gate=scaled).double()
     encoding.load_state_dict({"tables": torch.tensor([[0.0] * 4, [1.0] * 4]).view(1, 1, 2, 4)})
-    q = torch.ones(1, 1, 1, 4, dtype=torch.float64)  # q . k / sqrt(4) = 2 and q . e[1] = 4
+    q = torch.ones(1, 1, 1, 4, dtype=torch.float64)  # q . k = 4 and q . e[1] = 4
     found = term(encoding, q, q, torch.arange(1), layer=0)
-    assert found.item() == pytest.approx(4 / (1 + math.exp(-2)), abs=1e-12)
+    assert found.item() == pytest.approx(4 / (1 + math.exp(-score)), abs=1e-12)
 
 
 def test_open_gates_make_it_a_relative_embedding_on_both_sides() -> None:

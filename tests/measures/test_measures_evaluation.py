@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from transformer_ablate.config import Recipe
-from transformer_ablate.core import Seq2Seq
+from transformer_ablate.core import Seq2Seq, build_model
 from transformer_ablate.data import BOS, EOS, Pairs, load_task
 from transformer_ablate.measures import Evaluation
 from transformer_ablate.measures import evaluation as evaluation_module
@@ -168,3 +168,21 @@ def test_accuracy_by_position(scripted: Any) -> None:
     assert [row["n"] for row in here] == [sum(len(g) >= p for g in golds) for p in range(len(here))]
     assert here[0]["accuracy"] == pytest.approx(np.mean([g[0] == 4 for g in golds]))
     assert [row["accuracy"] for row in here[1:]] == [1.0] * (len(here) - 1)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"model.position": "rope", "model.position_options": {"scaling": "dynamic_ntk", "trained_length": 2}},
+        {"model.causal_mask": False},
+    ],
+)
+def test_scores_do_not_depend_on_batch_mates_where_a_sentences_length_matters(delta: dict[str, Any]) -> None:
+    # All but the last real token of each sentence are read, and not all but the batch's last column.
+    recipe = COPY.replace(delta)
+    task = load_task(recipe.data)
+    model = build_model(recipe.model, len(task.source_vocabulary), len(task.target_vocabulary), seed=0).eval()
+    pairs = first(task.test[0].pairs, 12)
+    together = teacher_forced(model, pairs).nll
+    alone = [teacher_forced(model, pairs.select(np.array([i]))).nll[0] for i in range(len(pairs))]
+    assert together.tolist() == pytest.approx(alone, abs=1e-4)

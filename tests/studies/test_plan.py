@@ -113,3 +113,11 @@ def test_a_table_of_positions_too_short_for_the_test_sets_is_refused(study: Stud
     arms = (Variant("short", {"model.position": "learned", "model.position_options": {"rows": 20}}),)
     with pytest.raises(ConfigError, match=r"position_options\.rows: got 20.*at least 54"):
         make_plan(Study("s", "?", study.cells, arms), "smoke")
+
+
+def test_training_sets_may_hold_longer_sentences_than_test_sets(study: Study) -> None:
+    # The longest source to test in g2p's smoke has 16 tokens, the longest to train on 22: 2 x 22 + 10 positions.
+    words = {"data.task": "g2p", "data.split": "stem", "data.max_length": 20, "data.test_examples": 20}
+    arguments = {"preset": "smoke", "overrides": {**words, "model.tying": "decoder", "model.randomised_positions": 42}}
+    with pytest.raises(ConfigError, match=r"model\.randomised_positions: got 42, allowed: at least 5\d\b"):
+        make_plan(STUDY, **arguments)

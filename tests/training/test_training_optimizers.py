@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig, TrainConfig
 from transformer_ablate.core import build_model
-from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
+from transformer_ablate.registry import ARCHITECTURES, OPTIMIZERS, SCHEDULES
 from transformer_ablate.training.optimizers import parameter_groups
 
 BETA1, BETA2, DECAY = 0.8, 0.95, 0.3
@@ -169,3 +169,15 @@ def test_updates_are_the_papers(name: str) -> None:
 def test_the_rate_is_the_schedules_alone(name: str) -> None:
     optimizer = OPTIMIZERS[name](Tiny(), TrainConfig(optimizer=name, lr=0.3))
     assert {group["lr"] for group in optimizer.param_groups} == {1.0}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.names())
+def test_the_matrices_of_every_architecture_decay(architecture: str) -> None:
+    # Otherwise arms would differ in more than they name: an RNN's matrices are linear maps as much as a Transformer's.
+    model = build_model(ModelConfig(architecture=architecture, tying="all"), 20, 20, seed=0)
+    decayed, others = (group["params"] for group in parameter_groups(model, 0.1))
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert {id(p) for p in (*decayed, *others)} == set(names)  # type: ignore[misc]
+    kept = [names[id(p)] for p in others if p.dim() > 1]  # type: ignore[attr-defined]
+    assert kept == ["target_embedding.weight"] or all("bias" in n for n in kept if n != "target_embedding.weight")
+    assert all("bias" not in names[id(p)] for p in decayed)  # type: ignore[attr-defined]

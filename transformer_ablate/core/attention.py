@@ -55,6 +55,9 @@ def attend(
     if term is not None:
         term = term.to(q.dtype)
         bias = term if mask is None else term.masked_fill(~mask, -math.inf)
+    assert bias is not None
+    if bias.dim() == 3:
+        bias = bias[None]  # the fused kernels know masks of two and of four dimensions
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, dropout_p=dropout)
 
 
@@ -80,8 +83,11 @@ def attention_weights(
     allowed = torch.ones(scores.shape, dtype=torch.bool, device=q.device)
     if mask is not None:
         allowed = allowed & mask
-    if is_causal:
-        allowed = allowed.tril()
+    return masked_softmax(scores, allowed.tril() if is_causal else allowed)
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor) -> Tensor:
+    """Softmax of (..., S) over the allowed keys, zeros elsewhere, also where none is; ``allowed`` broadcasts."""
     # A finite minimum, so that a query that may attend to nothing has finite gradients too.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~allowed, lowest).softmax(dim=-1).masked_fill(~allowed, 0.0)

@@ -69,9 +69,9 @@ def beam_search(
         limit = longest_output(Seq2Seq.token_mask(source).sum(dim=1))
     _check(width, n_best, length_penalty, limit)
     longest = int(limit.max())
-    # At most `width` of them end, one for each prefix: `width - 1` at least go on, EOS does not starve the beam. With
-    # one more a width of 1 would go on beside the EOS that ends greedy decoding.
-    n_candidates = 2 * width - 1
+    # At most `width` of them end, one for each prefix, so that as many go on: EOS does not starve the beam. But a width
+    # of 1 must not go on beside the EOS that ends greedy decoding.
+    n_candidates = 2 * width if width > 1 else 1
 
     found: list[list[Hypothesis]] = [[] for _ in source]
     sentences = list(range(len(source)))  # those still in the batch: n of them, each with b prefixes

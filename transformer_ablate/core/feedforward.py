@@ -45,12 +45,12 @@ class FeedForward(nn.Module):
     def scale_initial_values(self, gain: float) -> None:
         """All matrices start smaller by ``gain``."""
         for linear in self.children():
-            assert isinstance(linear, Linear)
-            linear.initial_gain = gain
+            if isinstance(linear, Linear):
+                linear.initial_gain = gain
 
 
 class GatedFeedForward(FeedForward):
-    """``(f(x W + b) * (x V + c)) W2 + b2`` (Shazeer 2020, eq. 5 and 6), by default as large as a plain one with d_ff.
+    """``(f(x W + b) * (x V + c)) W2 + b2`` (Shazeer 2020, eq. 6), by default as large as a plain one with d_ff.
 
     A width that leaves the parameters more than .5 % apart is warned of.
     """
@@ -122,7 +122,7 @@ class GELUTanh(FeedForward):
 
 @FEED_FORWARDS.register("silu")
 class SiLU(FeedForward):
-    """``x sigmoid(x)`` (Hendrycks & Gimpel 2016, section 4)."""
+    """``x sigmoid(x)`` (Hendrycks & Gimpel 2016, section 2)."""
 
     activation = staticmethod(F.silu)
 
@@ -143,14 +143,14 @@ class LinearFeedForward(FeedForward):
 
 @FEED_FORWARDS.register("glu")
 class GLU(GatedFeedForward):
-    """Sigmoid gate (Dauphin et al. 2017; Shazeer 2020, eq. 5)."""
+    """Sigmoid gate (Dauphin et al. 2017; Shazeer 2020, eq. 4)."""
 
     activation = staticmethod(torch.sigmoid)
 
 
 @FEED_FORWARDS.register("bilinear")
 class Bilinear(GatedFeedForward):
-    """Gate without activation (Shazeer 2020, eq. 5)."""
+    """Gate without activation (Shazeer 2020, eq. 4)."""
 
     activation = staticmethod(lambda x: x)
 

@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from transformer_ablate.registry import NORM_PLACEMENTS, NORMS
 
-# States (B, L, d_model) and which of them are real tokens (B, L), None for all -> normalised states.
-Norm = Callable[[Tensor, Tensor | None], Tensor]
-
 
 @NORMS.register("layernorm")
 class LayerNorm(nn.LayerNorm):
@@ -63,20 +60,27 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.training:
-            everything = real is None or self.counts_padding
-            mean, variance = self._statistics(wide.flatten(0, -2) if everything else wide[real])
+            counted = wide.new_ones(wide.shape[:-1]) if real is None or self.counts_padding else real.to(wide.dtype)
+            mean, variance = self._statistics(wide, counted[..., None])
         else:
             mean, variance = self.running_mean, self.running_var
         scale = self.weight / (variance + self.eps).sqrt()
         return ((wide - mean) * scale + self.bias).to(x.dtype)
 
-    def _statistics(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and biased variance of (n, d_model), n >= 1; moves the running ones, with the unbiased variance."""
-        variance, mean = torch.var_mean(tokens, dim=0, correction=0)
-        n = len(tokens)
+    def _statistics(self, x: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance of each channel; moves the running ones, with the unbiased variance.
+
+        Args:
+            x: (B, L, d_model).
+            counted: (B, L, 1) with 1 for tokens that count, of which there is one at least, and 0 for others: weights,
+                and not a selection, for which a GPU would have to wait.
+        """
+        n = counted.sum()
+        mean = (x * counted).sum(dim=(0, 1)) / n
+        variance = ((x - mean).square() * counted).sum(dim=(0, 1)) / n
         with torch.no_grad():
             self.running_mean += self.momentum * (mean - self.running_mean)
-            self.running_var += self.momentum * (variance * n / max(1, n - 1) - self.running_var)
+            self.running_var += self.momentum * (variance * n / (n - 1).clamp(min=1) - self.running_var)
         return mean, variance
 
 

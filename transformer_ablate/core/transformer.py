@@ -48,6 +48,10 @@ class DecoderState:
         return DecoderState(self.memory.select(rows), source, target, self.length)
 
 
+def _geometry(config: ModelConfig, layers: int, causal: bool) -> Geometry:
+    return Geometry(config.d_model, config.n_heads, layers, causal, config.head_width, config.attention_scale)
+
+
 def _depths(config: ModelConfig, decoder: bool) -> tuple[int, int, bool]:
     """Layers of a stack and of the other one, and whether it is the decoder: what placements scale by."""
     layers = (config.encoder_layers, config.decoder_layers)
@@ -131,9 +135,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig, numbering: Numbering) -> None:
         super().__init__()
-        geometry = Geometry(
-            config.d_model, config.n_heads, config.encoder_layers, config.causal_encoder, config.head_width
-        )
+        geometry = _geometry(config, config.encoder_layers, config.causal_encoder)
         self.position = build_position(POSITIONS, config.position, geometry, config.position_options)
         self.numbering = numbering
         self.dropout = nn.Dropout(config.dropout)
@@ -160,10 +162,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig, numbering: Numbering) -> None:
         super().__init__()
-        shape = (config.d_model, config.n_heads, config.decoder_layers)
-        geometry = Geometry(*shape, config.causal_mask, config.head_width)
+        geometry = _geometry(config, config.decoder_layers, config.causal_mask)
         self.position = build_position(POSITIONS, config.position, geometry, config.position_options)
-        between = Geometry(*shape, causal=False, d_head=config.head_width)
+        between = _geometry(config, config.decoder_layers, causal=False)
         self.cross_position = build_position(
             CROSS_POSITIONS, config.cross_position, between, config.cross_position_options
         )

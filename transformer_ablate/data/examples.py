@@ -163,10 +163,18 @@ class TestSet:
         PackedSequences.from_lists([[len(accepted)] for accepted in self.references]).update(digest)
 
 
+def decoder_inputs(target: torch.Tensor) -> torch.Tensor:
+    """What a decoder reads of (B, T) targets, (B, T - 1): all but the last real token of each.
+
+    To cut the last column off would leave the shorter sentences their EOS, which alone they would not have had.
+    """
+    return target[:, :-1].masked_fill(target[:, 1:] == PAD, PAD)
+
+
 class Batch(NamedTuple):
     """B padded examples; BOS and EOS included, PAD behind the end.
 
-    ``target[:, :-1]`` is what a decoder reads and ``target[:, 1:]`` what it predicts.
+    :func:`decoder_inputs` are what a decoder reads and ``target[:, 1:]`` what it predicts.
     """
 
     source: torch.Tensor  # (B, S) long

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import Seq2Seq, greedy_decode
 from transformer_ablate.data.batching import evaluation_batches
-from transformer_ablate.data.examples import Pairs, TestSet
+from transformer_ablate.data.examples import Pairs, TestSet, decoder_inputs
 from transformer_ablate.data.task import TaskData
 from transformer_ablate.data.vocabulary import EOS, PAD
 from transformer_ablate.training.curve import Curve
@@ -115,7 +115,7 @@ def teacher_forced(model: Seq2Seq, pairs: Pairs) -> TeacherForced:
         rows = batch.indices.numpy()
         source, target = batch.source.to(model.device), batch.target.to(model.device)
         gold = target[:, 1:]
-        logits = model(source, target[:, :-1]).float()
+        logits = model(source, decoder_inputs(target)).float()
         here = gold != PAD
         nll[rows] = cross_entropy(logits, gold, reduction="none").double().sum(1).cpu().numpy()
         tokens[rows] = here.sum(1).cpu().numpy()

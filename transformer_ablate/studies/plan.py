@@ -203,6 +203,8 @@ def _check(recipe: Recipe) -> str:
     TokenBudgetBatches(task.train, recipe.data.batch_tokens, recipe.data.length_buckets, seed=0, steps=1)
     with torch.device("meta"):
         model = build_model(recipe.model, *sizes)
-    longest = max(int(test.pairs.source.lengths.max()) for test in task.test)
-    model.check_lengths(longest, longest_output(longest))
+    sets = (task.train, task.valid, *(test.pairs for test in task.test))
+    source = max(int(pairs.source.lengths.max()) for pairs in sets)
+    target = max(int(pairs.target.lengths.max()) for pairs in sets)
+    model.check_lengths(source, max(target, longest_output(source)))
     return task.content_hash

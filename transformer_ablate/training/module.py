@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import build_model
-from transformer_ablate.data.examples import Batch
+from transformer_ablate.data.examples import Batch, decoder_inputs
 from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
 from transformer_ablate.training.losses import cross_entropy
 
@@ -34,8 +34,8 @@ class Seq2SeqModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
         """The batch's loss and, as ``nll``, its hard-target loss in nats a token, comparable across label smoothing."""
-        logits = self.model(batch.source, batch.target[:, :-1])
         targets = batch.target[:, 1:]
+        logits = self.model(batch.source, decoder_inputs(batch.target))
         alpha = self.recipe.train.label_smoothing
         loss = cross_entropy(logits, targets, alpha, self.recipe.train.smoothing)
         nll = loss.detach() if alpha == 0 else cross_entropy(logits.detach(), targets)

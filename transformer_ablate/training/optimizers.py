@@ -15,11 +15,27 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, ob
     Embeddings and position tables do not decay: rows that training never reaches must keep their initial values. Nor
     does a matrix that an embedding shares with a linear map.
     """
-    maps = {id(m.weight): m.weight for m in model.modules() if isinstance(m, nn.Linear)}
-    elsewhere = {id(p) for m in model.modules() if not isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
-    decayed = [p for p in model.parameters() if id(p) in maps and id(p) not in elsewhere]
-    others = [p for p in model.parameters() if id(p) not in maps or id(p) in elsewhere]
+    maps: set[int] = set()
+    elsewhere: set[int] = set()
+    for module in model.modules():
+        names = linear_maps(module)
+        for name, parameter in module.named_parameters(recurse=False):
+            (maps if name in names else elsewhere).add(id(parameter))
+    decayed = [p for p in model.parameters() if id(p) in maps - elsewhere]
+    others = [p for p in model.parameters() if id(p) not in maps - elsewhere]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def linear_maps(module: nn.Module) -> list[str]:
+    """Names of a module's own parameters that are matrices of linear maps, also over time; a module may name others.
+
+    A module of another kind lists them in an attribute ``linear_maps``.
+    """
+    if isinstance(module, (nn.Linear, nn.Conv1d)):
+        return ["weight"]
+    if isinstance(module, nn.RNNBase):
+        return [name for name, _ in module.named_parameters(recurse=False) if name.startswith("weight")]
+    return list(getattr(module, "linear_maps", ()))
 
 
 @OPTIMIZERS.register("adam")

@@ -87,7 +87,10 @@ def constant(update: int, config: TrainConfig, d_model: int) -> float:
 
 @SCHEDULES.register("inverse_sqrt")
 def inverse_sqrt(update: int, config: TrainConfig, d_model: int) -> float:
-    """Warmup to the peak, then ``peak * sqrt(w / update)``, w = max(1, warmup) (Raffel et al. 2020, section 3.1.2)."""
+    """Warmup to the peak, then ``peak * sqrt(w / update)``, w = max(1, warmup) (Raffel et al. 2020, sec. 3.1.2).
+
+    The source holds the rate over the first w updates, where it rises here.
+    """
     return peak_rate(config, d_model) * inverse_sqrt_share(update, config)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_ablate.core.linear import Linear
+from transformer_ablate.core.linear import Linear, derive_seed
 
 # The states of a stack, (layers * directions, B, d) each: one for an RNN and a GRU, two (h and c) for an LSTM.
 Hidden = tuple[Tensor, ...]
@@ -66,8 +66,10 @@ class Recurrence(nn.Module):
         self.rnn: nn.RNNBase = make(d_in, d, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draws the matrices from ``generator``."""
+        """Draws each matrix from a generator of its own, so that arms that differ in one share the others."""
+        seed = generator.initial_seed()
         for name, parameter in self.rnn.named_parameters():
+            generator = torch.Generator().manual_seed(derive_seed(seed, name))
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
                 if name.startswith("bias_ih") and self.cell.forget is not None:

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_ablate import options
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core.baselines.cells import GRU, Bridge
-from transformer_ablate.core.baselines.matching import Baseline, check_size
-from transformer_ablate.core.baselines.readers import Reader, attention_weights, weighted_sum
+from transformer_ablate.core.baselines.matching import OPTIONS, Baseline
+from transformer_ablate.core.baselines.readers import Reader, averaged
 from transformer_ablate.core.baselines.recurrent import RecurrentDecoder, RecurrentMemory, RecurrentState
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.core.positions import Geometry, PositionalEncoding, build_position
@@ -147,8 +148,8 @@ class ConvolutionalDecoderLayer(nn.Module):
         """Inputs (B, kernel - 1 + n, d) and the embeddings g (B, n, d) of the last n -> (B, n, d)."""
         h = self.convolution(windows)
         queries = (self.query(h) + embedded) * embedded.shape[-1] ** -0.5
-        weights = attention_weights(queries @ source.states.to(queries.dtype).transpose(1, 2), source.mask)
-        return (h + weighted_sum(weights, source.values)) * HALVED
+        scores = queries @ source.states.to(queries.dtype).transpose(1, 2)
+        return (h + averaged(source.values, scores, source.mask)) * HALVED
 
 
 @ARCHITECTURES.register("convs2s")
@@ -163,7 +164,7 @@ class ConvS2S(Baseline):
     """
 
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, kernel: int = 3) -> None:
-        check_size("kernel", kernel)
+        options.whole(f"{OPTIONS}.kernel", kernel, at_least=1)
         super().__init__(config, source_size, target_size, kernel=kernel)
         d, layers = self.width, config.decoder_layers
         self.before = kernel - 1
@@ -209,7 +210,7 @@ class ConvLast(Baseline):
     """
 
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, kernel: int = 3) -> None:
-        check_size("kernel", kernel)
+        options.whole(f"{OPTIONS}.kernel", kernel, at_least=1)
         super().__init__(config, source_size, target_size, kernel=kernel)
         d, layers = self.width, config.decoder_layers
         self.encoder = ConvolutionalEncoder(config, d, kernel)

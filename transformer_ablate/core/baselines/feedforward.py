@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from transformer_ablate import options
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core.baselines.matching import Baseline, check_size
+from transformer_ablate.core.baselines.matching import OPTIONS, Baseline
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.core.positions.base import wide
 from transformer_ablate.core.seq2seq import Memory
@@ -112,6 +113,8 @@ class Slots(nn.Module):
         d: width of an embedding and of the map's output.
     """
 
+    linear_maps = ("weight",)
+
     def __init__(self, longest: int, d: int) -> None:
         super().__init__()
         self.longest = longest
@@ -162,7 +165,7 @@ class ConcatFNN(Baseline):
     """
 
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, longest: int = 64) -> None:
-        check_size("longest", longest)
+        options.whole(f"{OPTIONS}.longest", longest, at_least=1)
         super().__init__(config, source_size, target_size, longest=longest)
         d = self.width
         self.source_slots, self.target_slots = Slots(longest, d), Slots(longest, d)

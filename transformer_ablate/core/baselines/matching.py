@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core.embedding import TYING_KINDS, OutputProjection, TokenEmbedding
 from transformer_ablate.core.seq2seq import Memory, Seq2Seq
-from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import ARCHITECTURES
 
 REFERENCE = "transformer"
 TOLERANCE = 0.05
+# The field of the recipe that architectures get their options from.
+OPTIONS = "model.architecture_options"
 
 
 class Baseline(Seq2Seq):
@@ -59,12 +60,6 @@ class Baseline(Seq2Seq):
 
     def decode(self, target: Tensor, memory: Memory) -> Tensor:
         return self.step(target, self.start(memory, target.shape[1]))
-
-
-def check_size(option: str, value: object) -> None:
-    """Refuses, by ConfigError, an architecture option that is not an integer at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"model.architecture_options.{option}", value, "an integer at least 1")
 
 
 def count_parameters(build: Callable[[], nn.Module]) -> int:

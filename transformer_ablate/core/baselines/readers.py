@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from transformer_ablate.core.attention import masked_softmax
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.core.positions.base import wide
 
@@ -37,18 +38,24 @@ class Source:
         return Source(self.keys[rows], self.states[rows], self.mask[rows], self.summary[rows])
 
 
-def attention_weights(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax of (B, n, S) over the source tokens that ``mask`` (B, S) allows, in float32 or wider.
+def averaged(states: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
+    """States (B, S, d) of the tokens in ``mask`` (B, S), averaged by the softmax of scores (B, n, S) -> (B, n, d).
 
-    A source without any token gets equal weights, and not NaN.
+    The softmax is taken in float32 or wider; a source without any token gives zeros.
     """
-    scores = scores.to(wide(scores.dtype))
-    return scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min).softmax(dim=-1)
-
-
-def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:
-    """(B, n, S), (B, S, d) -> (B, n, d)."""
+    weights = masked_softmax(scores.to(wide(scores.dtype)), mask[:, None])
     return weights.to(states.dtype) @ states
+
+
+class Comparison(nn.Linear):
+    """A map without bias by which states are compared, Xavier-uniform at first (Glorot & Bengio 2010, eq. 16)."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out, bias=False)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draws the weights from ``generator``."""
+        nn.init.xavier_uniform_(self.weight, generator=generator)
 
 
 class Reader(nn.Module):
@@ -107,21 +114,16 @@ class AdditiveReader(ContextReader):
 
     def __init__(self, d: int, d_source: int) -> None:
         super().__init__(d, d_source)
-        self.query = nn.Linear(d, d, bias=False)  # W
-        self.key = nn.Linear(d_source, d, bias=False)  # U
-        self.score = nn.Linear(d, 1, bias=False)  # v
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draws W, U and v from ``generator``, Xavier-uniform each."""
-        for part in (self.query, self.key, self.score):
-            nn.init.xavier_uniform_(part.weight, generator=generator)
+        self.query = Comparison(d, d)  # W
+        self.key = Comparison(d_source, d)  # U
+        self.score = Comparison(d, 1)  # v
 
     def keys(self, states: Tensor) -> Tensor:
         return self.key(states)
 
     def before(self, x: Tensor, top: Tensor, source: Source) -> Tensor:
         energies = self.score(torch.tanh(self.query(top)[:, None] + source.keys))  # (B, S, 1)
-        context = weighted_sum(attention_weights(energies.transpose(1, 2), source.mask), source.states)
+        context = averaged(source.states, energies.transpose(1, 2), source.mask)
         return torch.cat((x, context.to(x.dtype)), dim=-1)
 
 
@@ -134,19 +136,15 @@ class MultiplicativeReader(Reader):
 
     def __init__(self, d: int, d_source: int) -> None:
         super().__init__(d, d_source)
-        self.key = nn.Linear(d_source, d, bias=False)  # W
+        self.key = Comparison(d_source, d)  # W
         self.readout = Linear(d_source + d, d)
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draws W from ``generator``, Xavier-uniform."""
-        nn.init.xavier_uniform_(self.key.weight, generator=generator)
 
     def keys(self, states: Tensor) -> Tensor:
         return self.key(states)
 
     def after(self, inputs: Tensor, outputs: Tensor, source: Source) -> Tensor:
         scores = outputs.to(source.keys.dtype) @ source.keys.transpose(1, 2)
-        context = weighted_sum(attention_weights(scores, source.mask), source.states)
+        context = averaged(source.states, scores, source.mask)
         return torch.tanh(self.readout(torch.cat((context.to(outputs.dtype), outputs), dim=-1)))
 
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from transformer_ablate import options
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core.baselines.cells import ELMAN, GRU, LSTM, Bridge, Cell, Hidden, Recurrence
-from transformer_ablate.core.baselines.matching import Baseline
+from transformer_ablate.core.baselines.matching import OPTIONS, Baseline
 from transformer_ablate.core.baselines.readers import READERS, Reader, Source
 from transformer_ablate.core.seq2seq import Memory
-from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.registry import ARCHITECTURES
 
 
@@ -101,10 +101,8 @@ class Recurrent(Baseline):
         reader: str = "additive",
         bidirectional: bool = False,
     ) -> None:
-        if reader not in READERS:
-            raise unknown_name("model.architecture_options.reader", reader, READERS)
-        if not isinstance(bidirectional, bool):
-            raise ConfigError("model.architecture_options.bidirectional", bidirectional, "true or false")
+        options.name(f"{OPTIONS}.reader", reader, READERS)
+        options.switch(f"{OPTIONS}.bidirectional", bidirectional)
         super().__init__(config, source_size, target_size, reader=reader, bidirectional=bidirectional)
         d, layers = self.width, (config.encoder_layers, config.decoder_layers)
         d_source = 2 * d if bidirectional else d

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, frequencies, wide
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, frequencies, wide
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 
@@ -44,9 +44,7 @@ class Sinusoidal(PositionalEncoding):
 
     def __init__(self, geometry: Geometry, base: float = 10_000.0) -> None:
         super().__init__(geometry)
-        if not base > 1:
-            raise ConfigError("model.position_options.base", base, "a number above 1")
-        self.base = base
+        self.base = options.number_above(f"{OPTIONS}.base", base, 1)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         table = sinusoidal_table(positions, self.geometry.d_model, self.base).to(wide(x.dtype))
@@ -70,14 +68,9 @@ class Integer(PositionalEncoding):
     def __init__(self, geometry: Geometry, channels: str = "each", scale: str = "raw", divisor: float = 1.0) -> None:
         super().__init__(geometry)
         widths = {"each": geometry.d_model, "equal": 1}
-        if channels not in widths:
-            raise ConfigError("model.position_options.channels", channels, ", ".join(widths))
-        if scale not in INTEGER_SCALES:
-            raise ConfigError("model.position_options.scale", scale, ", ".join(INTEGER_SCALES))
-        if not 0 < divisor < math.inf:
-            raise ConfigError("model.position_options.divisor", divisor, "a number above 0")
-        self.divisor = divisor
-        self._scale = INTEGER_SCALES[scale]
+        options.name(f"{OPTIONS}.channels", channels, widths)
+        self.divisor = options.number_above(f"{OPTIONS}.divisor", divisor, 0)
+        self._scale = INTEGER_SCALES[options.name(f"{OPTIONS}.scale", scale, INTEGER_SCALES)]
         self.direction = nn.Parameter(torch.empty(widths[channels]))
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -107,11 +100,9 @@ class Learned(PositionalEncoding):
 
     def __init__(self, geometry: Geometry, rows: int | None = None, beyond: str = "untrained") -> None:
         super().__init__(geometry)
-        if beyond not in BEYOND:
-            raise ConfigError("model.position_options.beyond", beyond, ", ".join(BEYOND))
-        self.clamps, usual = BEYOND[beyond]
+        self.clamps, usual = BEYOND[options.name(f"{OPTIONS}.beyond", beyond, BEYOND)]
         rows = usual if rows is None else rows
-        if not (isinstance(rows, int) and rows >= 1):
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
             allowed = "an integer at least 1" if usual else f"the longest training sequence, for beyond={beyond}"
             raise ConfigError("model.position_options.rows", rows, allowed)
         self.rows = rows

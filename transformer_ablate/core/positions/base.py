@@ -19,7 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.registry import POSITIONS, Registry
+from transformer_ablate.registry import Registry
+
+# The field of the recipe that encodings get their options from.
+OPTIONS = "model.position_options"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Geometry:
         layers: number of layers that share the object; hooks are told which of them calls.
         causal: whether keys never lie after the query (decoder self-attention).
         d_head: width of one head; d_model / n_heads by default.
+        scale: factor on ``q k^T``; 1 / sqrt(d_head) by default.
     """
 
     d_model: int
@@ -39,9 +43,11 @@ class Geometry:
     layers: int
     causal: bool
     d_head: int = 0
+    scale: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "d_head", self.d_head or self.d_model // self.n_heads)
+        object.__setattr__(self, "scale", self.scale or self.d_head**-0.5)
 
 
 class PositionalEncoding(nn.Module):
@@ -120,7 +126,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def frequencies(width: int, base: float, device: torch.device) -> Tensor:
     """``base^(-2i/width)`` for i = 0 … ceil(width/2) - 1, in float64, on ``device``."""
     exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
-    return torch.pow(torch.tensor(base, dtype=torch.float64, device=device), -exponents)
+    return torch.pow(base, -exponents)
 
 
 def build_position(table: Registry, name: str, geometry: Geometry, options: Mapping[str, Any]) -> PositionalEncoding:
@@ -134,7 +140,7 @@ def build_position(table: Registry, name: str, geometry: Geometry, options: Mapp
     try:
         built = encoding(geometry, **options)
     except ConfigError as error:  # an encoding does not know which attention it was chosen for
-        field = error.field.replace(POSITIONS.field, table.field)
+        field = error.field.replace(OPTIONS, f"{table.field}_options")
         raise ConfigError(field, error.value, error.allowed, error.fix) from None
     if not isinstance(built, PositionalEncoding):
         raise ConfigError(table.field, name, "a subclass of PositionalEncoding")

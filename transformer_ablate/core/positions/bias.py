@@ -8,7 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 
@@ -16,20 +17,6 @@ from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 def offsets(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """Key minus query position: (..., L), (..., S) -> (..., L, S)."""
     return key_positions[..., None, :] - query_positions[..., :, None]
-
-
-def check_whole(option: str, value: object, at_least: int) -> int:
-    """``value`` if it is an integer of at least ``at_least``; ConfigError, naming the position's option, if not."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise ConfigError(f"model.position_options.{option}", value, f"an integer at least {at_least}")
-    return value
-
-
-def check_positive(option: str, value: object) -> float:
-    """``value`` if it is a finite number above 0; ConfigError, naming the position's option, if not."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise ConfigError(f"model.position_options.{option}", value, "a number above 0")
-    return float(value)
 
 
 class DistanceBias(PositionalEncoding):
@@ -112,11 +99,11 @@ class T5Bias(DistanceBias):
 
     def __init__(self, geometry: Geometry, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__(geometry)
-        if check_whole("buckets", buckets, at_least=4) % 4:
-            raise ConfigError("model.position_options.buckets", buckets, "a positive multiple of 4")
-        if check_whole("max_distance", max_distance, at_least=1) <= buckets // 2:
+        if options.whole(f"{OPTIONS}.buckets", buckets, at_least=4) % 4:
+            raise ConfigError(f"{OPTIONS}.buckets", buckets, "a positive multiple of 4")
+        if options.whole(f"{OPTIONS}.max_distance", max_distance, at_least=1) <= buckets // 2:
             allowed = f"more than half of buckets={buckets}"
-            raise ConfigError("model.position_options.max_distance", max_distance, allowed)
+            raise ConfigError(f"{OPTIONS}.max_distance", max_distance, allowed)
         self.buckets, self.max_distance = buckets, max_distance
         self.scalars = nn.Parameter(torch.empty(buckets, geometry.n_heads))
 
@@ -162,11 +149,9 @@ class ALiBi(DistanceBias):
 
     def __init__(self, geometry: Geometry, sides: str = "symmetric") -> None:
         super().__init__(geometry)
-        if sides not in ALIBI_SIDES:
-            raise ConfigError("model.position_options.sides", sides, ", ".join(ALIBI_SIDES))
-        order = ALIBI_SIDES[sides]
+        order = ALIBI_SIDES[options.name(f"{OPTIONS}.sides", sides, ALIBI_SIDES)]
         if order < 0 and geometry.n_heads == 1:
-            raise ConfigError("model.position_options.sides", sides, "symmetric, where there is one head only")
+            raise ConfigError(f"{OPTIONS}.sides", sides, "symmetric, where there is one head only")
         slopes = alibi_slopes(geometry.n_heads)
         self.slopes = (slopes, slopes[::order])
 

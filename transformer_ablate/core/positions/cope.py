@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
-from transformer_ablate.core.positions.bias import check_whole, offsets
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
+from transformer_ablate.core.positions.bias import offsets
 from transformer_ablate.registry import POSITIONS
 
 
@@ -16,11 +15,9 @@ from transformer_ablate.registry import POSITIONS
 class CoPE(PositionalEncoding):
     """``q_i . e[p_ij]`` on the scores, p_ij being how many keys from j to i the query counts (Golovneva et al. 2024).
 
-    ``p_ij = sum_t sigmoid(q_i . k_t / sqrt(d_head))`` over t from j to i, and e is interpolated linearly between whole
-    numbers. The division of the gate by sqrt(d_head) is in the authors' code, not in the paper's formula. The term
-    itself is not divided, as in the paper's listing. (Their released training code divides it too by default.) Neither
-    follows the model's own scale of ``q k^T``. A layer has one table for all its heads, zero at first, as in their
-    code: the model starts as one without positions.
+    ``p_ij = sum_t sigmoid(q_i . k_t)`` over t from j to i, and e is interpolated linearly between whole numbers. The
+    term is not scaled, as in the paper's listing. (The authors' released training code scales both by default.) A layer
+    has one table for all its heads, zero at first, as in their code: the model starts as one without positions.
 
     The paper treats causal stacks. Elsewhere the query counts outwards to either side, itself included, and each side
     has a table of its own. Padding lies beyond all real tokens and is counted for none of them. Positions serve only to
@@ -29,11 +26,13 @@ class CoPE(PositionalEncoding):
     Args:
         geometry: see :class:`Geometry`.
         p_max: counts are capped at this; the table has p_max + 1 rows.
+        scaled_gate: the gate takes the scaled score, as in the authors' code, and not ``q_i . k_t``, as in the paper.
     """
 
-    def __init__(self, geometry: Geometry, p_max: int = 64) -> None:
+    def __init__(self, geometry: Geometry, p_max: int = 64, scaled_gate: bool = False) -> None:
         super().__init__(geometry)
-        self.p_max = check_whole("p_max", p_max, at_least=1)
+        self.p_max = options.whole(f"{OPTIONS}.p_max", p_max, at_least=1)
+        self.gate_scale = geometry.scale if options.switch(f"{OPTIONS}.scaled_gate", scaled_gate) else 1.0
         self.sides = 1 if geometry.causal else 2
         self.tables = nn.Parameter(torch.empty(geometry.layers, self.sides, p_max + 1, geometry.d_head))
 
@@ -53,7 +52,7 @@ class CoPE(PositionalEncoding):
         precision = wide(q.dtype)
         with torch.autocast(q.device.type, enabled=False):
             q, k = q.to(precision), k.to(precision)
-            gates = (q @ k.mT / math.sqrt(q.shape[-1])).sigmoid()  # (B, H, L, S)
+            gates = (q @ k.mT * self.gate_scale).sigmoid()  # (B, H, L, S)
             counts = self._counts(gates, table)
             products = q @ self.tables[layer].to(precision).flatten(0, 1).mT  # (B, H, L, sides (p_max + 1))
         first_row = (table > 0) * (self.p_max + 1) if self.sides == 2 else 0

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_ablate import options
 from transformer_ablate.core.linear import Linear
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
-from transformer_ablate.core.positions.bias import check_positive, check_whole, offsets
-from transformer_ablate.errors import ConfigError
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
+from transformer_ablate.core.positions.bias import offsets
 from transformer_ablate.registry import POSITIONS
 
 
@@ -88,10 +88,10 @@ class FIRE(PositionalEncoding):
         self, geometry: Geometry, width: int = 32, c: float = 0.1, threshold: float = 512.0, shared: bool = False
     ) -> None:
         super().__init__(geometry)
-        if not isinstance(shared, bool):
-            raise ConfigError("model.position_options.shared", shared, "true or false")
-        check_whole("width", width, at_least=1)
-        c, threshold = check_positive("c", c), check_positive("threshold", threshold)
+        options.switch(f"{OPTIONS}.shared", shared)
+        options.whole(f"{OPTIONS}.width", width, at_least=1)
+        options.number_above(f"{OPTIONS}.c", c, 0)
+        options.number_above(f"{OPTIONS}.threshold", threshold, 0)
         self.sides = 1 if geometry.causal else 2
         networks = 1 if shared else geometry.layers
         outputs = self.sides * geometry.n_heads

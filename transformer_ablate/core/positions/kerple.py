@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.positions.base import Geometry
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry
 from transformer_ablate.core.positions.bias import DistanceBias
-from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import POSITIONS
 
 # The authors' code keeps r1 and r2 at or above this; here it bounds their first values.
@@ -65,9 +65,7 @@ class Kerple(DistanceBias):
 
     def __init__(self, geometry: Geometry, kernel: str = "log") -> None:
         super().__init__(geometry)
-        if kernel not in KERNELS:
-            raise ConfigError("model.position_options.kernel", kernel, ", ".join(KERNELS))
-        self.kernel = kernel
+        self.kernel = options.name(f"{OPTIONS}.kernel", kernel, KERNELS)
         self.raw_r1 = nn.Parameter(torch.empty(geometry.n_heads))
         self.raw_r2 = nn.Parameter(torch.empty(geometry.n_heads))
 

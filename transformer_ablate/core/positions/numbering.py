@@ -41,9 +41,10 @@ class RandomisedNumbering(Numbering):
     In training each sentence has a draw of its own at every forward pass, shared by the layers of a stack. The source
     draws as many positions as it has tokens; the target as many as it may have at most (:func:`longest_output` of its
     source), of which it uses the first ones. So positions do not tell how long the target will be, and teacher
-    forcing, free running and cached steps see the same ones. A target longer than that shares the last position. In
-    evaluation the draw depends on the number of positions and on ``eval_draw`` alone. (The authors' code draws once
-    for a whole batch, and for relative encodings draws offsets, afresh in each layer.)
+    forcing, free running and cached steps see the same ones; it uses little more than the lower half of the range. A
+    target longer than that shares the last position. In evaluation the draw depends on the number of positions and on
+    ``eval_draw`` alone. (The paper's models have a source only; the authors' code draws once for a whole batch, and for
+    relative encodings draws offsets, afresh in each layer.)
 
     Args:
         size: M of the paper, at least the longest sequence that will be met.

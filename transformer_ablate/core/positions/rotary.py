@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
 from transformer_ablate.core.positions.scaling import build_scaling
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
@@ -64,20 +65,16 @@ class Rotary(PositionalEncoding):
     ) -> None:
         super().__init__(geometry)
         _check_even(geometry)
-        if layout not in LAYOUTS:
-            raise ConfigError("model.position_options.layout", layout, ", ".join(LAYOUTS))
-        if not base > 1:
-            raise ConfigError("model.position_options.base", base, "a number above 1")
-        self.base = base
-        self._rotate = LAYOUTS[layout]
-        options = {
+        self.base = options.number_above(f"{OPTIONS}.base", base, 1)
+        self._rotate = LAYOUTS[options.name(f"{OPTIONS}.layout", layout, LAYOUTS)]
+        given = {
             "factor": factor,
             "trained_length": trained_length,
             "alpha": alpha,
             "beta": beta,
             "temperature": temperature,
         }
-        self.scaling = build_scaling(scaling, options, geometry.d_head)
+        self.scaling = build_scaling(scaling, given, geometry.d_head)
         self.keys_move = self.scaling.moves
 
     def angles(self, positions: Tensor, lengths: Tensor) -> Tensor:

@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.positions.base import frequencies
-from transformer_ablate.errors import ConfigError, unknown_name
-
-OPTIONS = "model.position_options"
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, frequencies
+from transformer_ablate.errors import ConfigError
 
 
 def _number(value: Any) -> bool:
@@ -192,23 +191,21 @@ SCALINGS: dict[str, type[Scaling]] = {
 }
 
 
-def build_scaling(name: str, options: Mapping[str, Any], width: int) -> Scaling:
+def build_scaling(name: str, values: Mapping[str, Any], width: int) -> Scaling:
     """The scaling called ``name``.
 
     Args:
         name: one of ``SCALINGS``.
-        options: its arguments; None stands for one that is not given.
+        values: its arguments; None stands for one that is not given.
         width: of one head.
 
     Raises:
         ConfigError: for an unknown name, a missing option, one that this scaling does not have, or a bad value.
     """
-    if name not in SCALINGS:
-        raise unknown_name(f"{OPTIONS}.scaling", name, SCALINGS)
-    kind = SCALINGS[name]
+    kind = SCALINGS[options.name(f"{OPTIONS}.scaling", name, SCALINGS)]
     if width < kind.least_width:
         raise ConfigError("model.d_head", width, f"at least {kind.least_width} for scaling={name}")
-    given = {option: value for option, value in options.items() if value is not None}
+    given = {option: value for option, value in values.items() if value is not None}
     needed = {field.name: field.default is MISSING for field in fields(kind)}
     for option, value in given.items():
         holds, allowed = LIMITS[option]

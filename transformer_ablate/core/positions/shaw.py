@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.positions.base import Geometry, PositionalEncoding, wide
-from transformer_ablate.core.positions.bias import check_whole, offsets
-from transformer_ablate.errors import ConfigError
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
+from transformer_ablate.core.positions.bias import offsets
 from transformer_ablate.registry import POSITIONS
 
 
@@ -18,8 +16,8 @@ class Shaw(PositionalEncoding):
     """``q_i . a_(j-i) / sqrt(d_head)`` on the scores, a learned vector an offset (Shaw et al. 2018, eq. 3 and 4).
 
     With ``values``, also ``sum_j weight_ij a'_(j-i)`` on what the head returns. Each head of each layer has tables of
-    its own. Offsets beyond the clip share a row, so that no distance is out of distribution. The score term is divided
-    by sqrt(d_head) whatever the model's own scale of ``q k^T``.
+    its own. Offsets beyond the clip share a row, so that no distance is out of distribution. The term has the scale of
+    ``q k^T``, whatever that is.
 
     Args:
         geometry: see :class:`Geometry`.
@@ -29,9 +27,8 @@ class Shaw(PositionalEncoding):
 
     def __init__(self, geometry: Geometry, clip: int = 16, values: bool = False) -> None:
         super().__init__(geometry)
-        self.clip = check_whole("clip", clip, at_least=1)
-        if not isinstance(values, bool):
-            raise ConfigError("model.position_options.values", values, "true or false")
+        self.clip = options.whole(f"{OPTIONS}.clip", clip, at_least=1)
+        options.switch(f"{OPTIONS}.values", values)
         shape = (geometry.layers, geometry.n_heads, 2 * clip + 1, geometry.d_head)
         self.keys = nn.Parameter(torch.empty(shape))
         self.values = nn.Parameter(torch.empty(shape)) if values else None
@@ -50,7 +47,7 @@ class Shaw(PositionalEncoding):
 
     def score_term(self, q: Tensor, k: Tensor, table: Tensor, layer: int) -> Tensor:
         # All 2k + 1 products of each query, then the one of each key's offset: no (L, S, d_head) table is ever made.
-        products = q @ self.keys[layer].to(q.dtype).mT / math.sqrt(q.shape[-1])  # (B, H, L, 2k + 1)
+        products = q @ self.keys[layer].to(q.dtype).mT * self.geometry.scale  # (B, H, L, 2k + 1)
         return products.gather(-1, table.expand(*q.shape[:2], *table.shape[-2:]))
 
     def value_term(self, weights: Tensor, table: Tensor, layer: int) -> Tensor | None:

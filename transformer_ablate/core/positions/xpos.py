@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.positions.base import Geometry
+from transformer_ablate import options
+from transformer_ablate.core.positions.base import OPTIONS, Geometry
 from transformer_ablate.core.positions.rotary import Rotary, turns
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import POSITIONS
@@ -44,10 +45,8 @@ class XPos(Rotary):
         scale_base: float = 512.0,
     ) -> None:
         super().__init__(geometry, base, layout)
-        for option, value in (("gamma", gamma), ("scale_base", scale_base)):
-            if not 0 < value < math.inf:
-                raise ConfigError(f"model.position_options.{option}", value, "a number above 0")
-        self.gamma, self.scale_base = gamma, scale_base
+        self.gamma = options.number_above(f"{OPTIONS}.gamma", gamma, 0)
+        self.scale_base = options.number_above(f"{OPTIONS}.scale_base", scale_base, 0)
 
     def zetas(self, device: torch.device) -> Tensor:
         """Fading of each pair over ``scale_base`` positions: (d_head / 2,), float64."""
