@@ -80,14 +80,20 @@ def test_scores_are_those_of_one_sentence_at_a_time(half_trained: Evaluation) ->
         assert not forced.right[i, n:].any()
 
 
-def test_batching_changes_no_score(half_trained: Evaluation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_smaller_where_logits_are_many(half_trained: Evaluation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert half_trained.batch_tokens == evaluation_module.EVALUATION_TOKENS
+    size = len(half_trained.task.target_vocabulary)
+    monkeypatch.setattr(evaluation_module, "EVALUATION_LOGITS", 100 * size + 1)
+    assert half_trained.batch_tokens == 100
+
+
+def test_batching_changes_no_score(half_trained: Evaluation) -> None:
     pairs = first(half_trained.task.test[1].pairs, 100)
     whole, free = teacher_forced(half_trained.model, pairs), free_running(half_trained.model, pairs)
-    monkeypatch.setattr(evaluation_module, "EVALUATION_TOKENS", 60)
-    parts = teacher_forced(half_trained.model, pairs)
+    parts = teacher_forced(half_trained.model, pairs, 60)
     np.testing.assert_allclose(parts.nll, whole.nll, rtol=1e-4, atol=1e-5)
     assert np.array_equal(parts.right, whole.right)
-    assert free_running(half_trained.model, pairs).outputs == free.outputs
+    assert free_running(half_trained.model, pairs, 60).outputs == free.outputs
 
 
 def test_passes_are_made_once(half_trained: Evaluation) -> None:

@@ -21,6 +21,8 @@ from transformer_ablate.training.losses import cross_entropy
 
 # Tokens of one evaluation batch; larger than in training, since no gradients are kept.
 EVALUATION_TOKENS = 16_384
+# Logits of one evaluation batch, at most: with a large vocabulary they, and not the states, fill the memory.
+EVALUATION_LOGITS = 2**25
 # Test sequences that are decoded freely where exact match can be had without decoding.
 DECODED_OF_EXACT_TASKS = 256
 
@@ -86,32 +88,37 @@ class Evaluation:
     def __post_init__(self) -> None:
         self.model.eval()
 
+    @property
+    def batch_tokens(self) -> int:
+        """Padded source and target tokens in one evaluation batch, at most, but for a longer example."""
+        return min(EVALUATION_TOKENS, EVALUATION_LOGITS // len(self.task.target_vocabulary))
+
     @cached_property
     def valid(self) -> TeacherForced:
         """The in-distribution validation set, teacher-forced."""
-        return teacher_forced(self.model, self.task.valid)
+        return teacher_forced(self.model, self.task.valid, self.batch_tokens)
 
     def forced(self, test: TestSet) -> TeacherForced:
         """A test set, teacher-forced."""
         if test.name not in self._forced:
-            self._forced[test.name] = teacher_forced(self.model, test.pairs)
+            self._forced[test.name] = teacher_forced(self.model, test.pairs, self.batch_tokens)
         return self._forced[test.name]
 
     def free(self, test: TestSet) -> FreeRunning:
         """A test set, decoded greedily: all of it, or its first 256 where the target is a function of the source."""
         if test.name not in self._free:
             n = min(len(test.pairs), DECODED_OF_EXACT_TASKS) if self.task.exact else len(test.pairs)
-            self._free[test.name] = free_running(self.model, test.pairs.select(np.arange(n)))
+            self._free[test.name] = free_running(self.model, test.pairs.select(np.arange(n)), self.batch_tokens)
         return self._free[test.name]
 
 
 @torch.inference_mode()
-def teacher_forced(model: Seq2Seq, pairs: Pairs) -> TeacherForced:
+def teacher_forced(model: Seq2Seq, pairs: Pairs, batch_tokens: int = EVALUATION_TOKENS) -> TeacherForced:
     """Scores every target token of ``pairs`` under its gold prefix; ``model`` in evaluation mode."""
     n, width = len(pairs), int(pairs.target.lengths.max()) - 1
     nll, tokens = np.zeros(n), np.zeros(n, dtype=np.int64)
     right, right_without_eos, scored = (np.zeros((n, width), dtype=bool) for _ in range(3))
-    for batch in evaluation_batches(pairs, EVALUATION_TOKENS):
+    for batch in evaluation_batches(pairs, batch_tokens):
         rows = batch.indices.numpy()
         source, target = batch.source.to(model.device), batch.target.to(model.device)
         gold = target[:, 1:]
@@ -128,11 +135,11 @@ def teacher_forced(model: Seq2Seq, pairs: Pairs) -> TeacherForced:
     return TeacherForced(nll, tokens, right, right_without_eos, scored)
 
 
-def free_running(model: Seq2Seq, pairs: Pairs) -> FreeRunning:
+def free_running(model: Seq2Seq, pairs: Pairs, batch_tokens: int = EVALUATION_TOKENS) -> FreeRunning:
     """Decodes the sources of ``pairs`` greedily; ``model`` in evaluation mode."""
     outputs: list[Any] = [None] * len(pairs)
     capped = np.zeros(len(pairs), dtype=bool)
-    for batch in evaluation_batches(pairs, EVALUATION_TOKENS):
+    for batch in evaluation_batches(pairs, batch_tokens):
         decoded = greedy_decode(model, batch.source.to(model.device))
         for row, output, hit in zip(batch.indices.tolist(), decoded.sequences(), decoded.capped.tolist(), strict=True):
             outputs[row], capped[row] = output, hit
