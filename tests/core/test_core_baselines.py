@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import transformer_ablate.core.baselines  # noqa: F401  (registers them)
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
 from transformer_ablate.core.baselines.readers import READERS

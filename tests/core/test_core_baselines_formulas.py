@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import transformer_ablate.core.baselines  # noqa: F401  (registers them)
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Seq2Seq, build_model
 from transformer_ablate.core.baselines.cells import GRU, LSTM, Recurrence

@@ -10,7 +10,6 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-import transformer_ablate.core.baselines  # noqa: F401  (registers them)
 from transformer_ablate.core import derive_seed
 from transformer_ablate.data.datamodule import Seq2SeqDataModule
 from transformer_ablate.measures.evaluation import Evaluation

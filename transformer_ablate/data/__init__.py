@@ -9,6 +9,7 @@ from transformer_ablate.data.examples import Batch, PackedSequences, Pairs, Test
 from transformer_ablate.data.g2p import GraphemeToPhoneme, PhonemeToGrapheme
 from transformer_ablate.data.synthetic import SyntheticTask
 from transformer_ablate.data.task import Task, TaskData, load_task
+from transformer_ablate.data.translation import Continuation, Translation
 from transformer_ablate.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "PAD",
     "UNK",
     "Batch",
+    "Continuation",
     "GraphemeToPhoneme",
     "PackedSequences",
     "Pairs",
@@ -30,6 +32,7 @@ __all__ = [
     "TaskData",
     "TestSet",
     "TokenBudgetBatches",
+    "Translation",
     "Vocabulary",
     "evaluation_batches",
     "load_task",

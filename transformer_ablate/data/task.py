@@ -7,12 +7,15 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from transformer_ablate import registry
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data.examples import Pairs, TestSet
 from transformer_ablate.data.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformer_ablate.data.scores import TextScorer
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class TaskData:
         test: test sets in order of length; the first is in distribution.
         source_vocabulary, target_vocabulary: what the ids mean.
         exact: True where the target is a function of the source, so that a perfect model scores 1.
+        scorer: how outputs are scored as text; None where they are no text.
     """
 
     name: str
@@ -34,6 +38,7 @@ class TaskData:
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     exact: bool
+    scorer: TextScorer | None = None
 
     @property
     def longest_source(self) -> int:

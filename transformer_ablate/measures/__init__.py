@@ -6,7 +6,8 @@ from transformer_ablate.measures.evaluation import Evaluation
 from transformer_ablate.measures.extrapolation import Extrapolation
 from transformer_ablate.measures.quality import Quality
 from transformer_ablate.measures.size import Size
+from transformer_ablate.measures.text import TextQuality
 
-MEASURES: tuple[Measure, ...] = (Quality(), Extrapolation(), Convergence(), Size())
+MEASURES: tuple[Measure, ...] = (Quality(), TextQuality(), Extrapolation(), Convergence(), Size())
 
 __all__ = ["MEASURES", "Evaluation", "Measure", "Measured"]

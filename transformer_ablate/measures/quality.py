@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein
 
+from transformer_ablate.data.examples import TestSet
+from transformer_ablate.data.task import TaskData
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.evaluation import Evaluation, TeacherForced
 
@@ -35,7 +37,7 @@ class Quality:
     Metrics, each ``NAME/TEST``: ``nll``, ``ppl``, ``token_accuracy`` (under the gold prefix, against the first
     reference); ``em`` (share of outputs that equal a reference); ``edit_distance`` (edits over reference length, corpus
     level, greedy outputs, closest reference), called ``per``, with ``wer`` = 1 - em, where inputs have several
-    references.
+    references. Text (a task with a scorer) is compared as text, whatever its tokens, and keeps ``edit_distance``.
     """
 
     name = "quality"
@@ -45,27 +47,34 @@ class Quality:
         valid = likelihood(run.valid)
         metrics = {"valid_nll": valid["nll"], "valid_token_accuracy": valid["token_accuracy"]}
         predictions = []
-        source_words, target_words = run.task.source_vocabulary, run.task.target_vocabulary
         for test in run.task.test:
             here = likelihood(run.forced(test))
             free = run.free(test)
             pairs = [closest(o, r) for o, r in zip(free.outputs, test.references[: len(free)], strict=True)]
             distance = sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs))
+            rows = [_prediction(run.task, test, i, output) for i, output in enumerate(free.outputs)]
             if run.task.exact:
                 here["em"] = float(run.forced(test).exact.mean())
+            else:
+                here["em"] = sum(bool(row["correct"]) for row in rows) / len(rows)
+            if run.task.exact or run.task.scorer is not None:
                 here["edit_distance"] = distance
             else:
-                here["em"] = sum(edits == 0 for edits, _ in pairs) / len(pairs)
                 here["wer"], here["per"] = 1 - here["em"], distance
             metrics |= {f"{name}/{test.name}": value for name, value in here.items()}
-            for i, output in enumerate(free.outputs):
-                predictions.append(
-                    {
-                        "bucket": test.name,
-                        "source": source_words.decode(test.pairs.source[i].tolist()),
-                        "reference": " | ".join(target_words.decode(list(r)) for r in test.references[i]),
-                        "output": target_words.decode(output),
-                        "correct": tuple(output) in test.references[i],
-                    }
-                )
+            predictions += rows
         return Measured(metrics, {"predictions": predictions})
+
+
+def _prediction(task: TaskData, test: TestSet, i: int, output: list[int]) -> dict[str, object]:
+    """What was asked, accepted and said in example i, as text."""
+    said = task.target_vocabulary.decode(output)
+    accepted = [task.target_vocabulary.decode(reference) for reference in test.references[i]]
+    return {
+        "bucket": test.name,
+        "source": task.source_vocabulary.decode(test.pairs.source[i]),
+        "reference": " | ".join(accepted),
+        "output": said,
+        # One text can be divided into tokens in several ways, and unknown tokens do not say what they stand for.
+        "correct": tuple(output) in test.references[i] if task.scorer is None else task.scorer.equal(said, accepted),
+    }
