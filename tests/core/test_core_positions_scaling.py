@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
@@ -221,8 +222,8 @@ def test_a_factor_of_one_or_a_short_sentence_changes_nothing(scaling: str) -> No
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_scalings_are_those_of_hugging_face(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    transformers = pytest.importorskip("transformers")
-    by_name = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+    transformers = importlib.import_module("transformers")
+    by_name = importlib.import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     for width, base, factor, length in ((16, 100.0, 4.0, 200), (64, 10_000.0, 2.0, 64), (64, 10_000.0, 8.0, 70)):
         parameters = {"rope_theta": base, "factor": factor, **theirs}
         config = transformers.LlamaConfig(
@@ -240,8 +241,8 @@ def test_scalings_are_those_of_hugging_face(ours: dict[str, Any], theirs: dict[s
 
 
 def test_rotated_vectors_are_those_of_hugging_face() -> None:
-    transformers = pytest.importorskip("transformers")
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    transformers = importlib.import_module("transformers")
+    llama = importlib.import_module("transformers.models.llama.modeling_llama")
     parameters = {
         "rope_theta": 100.0, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
     }  # fmt: skip

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from transformer_ablate.data.cleaning import PLACEHOLDER
-from transformer_ablate.data.vocabulary import EOS, N_SPECIALS, UNK, Vocabulary
+from transformer_ablate.data.vocabulary import UNK, Vocabulary
 from transformer_ablate.errors import ConfigError
 
 # How a token that is not in the vocabulary reads, and bytes that are no text.
@@ -41,6 +41,8 @@ class TextVocabulary(Vocabulary, abc.ABC):
         placeholders: texts that are one token each, wherever they stand.
     """
 
+    unreadable = UNREADABLE
+
     placeholders: tuple[str, ...] = ()
 
     @classmethod
@@ -62,7 +64,7 @@ class TextVocabulary(Vocabulary, abc.ABC):
         """How a token of this text is written among the symbols."""
 
     @abc.abstractmethod
-    def _text(self, symbols: list[str]) -> str:
+    def join(self, symbols: list[str]) -> str:
         """The text of a sequence of symbols."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,22 +95,6 @@ class TextVocabulary(Vocabulary, abc.ABC):
                 ids += [self._placeholder_ids[piece]] if piece in self._placeholder_ids else next(encoded).ids
             rows.append(ids)
         return rows
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids up to the first EOS; PAD and BOS are left out, UNK reads U+FFFD.
-
-        Raises:
-            IndexError: for an id that the vocabulary does not have.
-        """
-        shown = []
-        for i in map(int, ids):
-            if i == EOS:
-                break
-            if i >= N_SPECIALS:
-                shown.append(self.symbols[i - N_SPECIALS])
-            elif i == UNK:
-                shown.append(UNREADABLE)
-        return self._text(shown)
 
 
 def pieces(text: str, placeholders: Iterable[str]) -> Iterator[str]:
@@ -184,7 +170,7 @@ class BytePairs(TextVocabulary):
     def _decoder(self) -> Any:
         return library().decoders.ByteLevel()
 
-    def _text(self, symbols: list[str]) -> str:
+    def join(self, symbols: list[str]) -> str:
         return str(self._decoder.decode(symbols))
 
 
@@ -228,7 +214,7 @@ class _Listed(TextVocabulary):
     def _symbol(text: str) -> str:
         return text
 
-    def _text(self, symbols: list[str]) -> str:
+    def join(self, symbols: list[str]) -> str:
         return "".join(symbols)
 
 

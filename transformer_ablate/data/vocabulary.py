@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 N_SPECIALS = 4
@@ -21,6 +22,9 @@ class Vocabulary:
     Raises:
         ValueError: where a symbol stands twice.
     """
+
+    # What UNK reads as; an empty one is left out like other special tokens.
+    unreadable: ClassVar[str] = ""
 
     symbols: Sequence[str]
     joiner: str = ""
@@ -55,4 +59,10 @@ class Vocabulary:
                 break
             if i >= N_SPECIALS:
                 shown.append(self.symbols[i - N_SPECIALS])
-        return self.joiner.join(shown)
+            elif i == UNK and self.unreadable:
+                shown.append(self.unreadable)
+        return self.join(shown)
+
+    def join(self, symbols: list[str]) -> str:
+        """The text of symbols in a row."""
+        return self.joiner.join(symbols)
