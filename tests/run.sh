@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Set-up, then every check: formatting, lint, types, tests. All parts run; the exit status is non-zero if any failed.
-# Arguments go to pytest:  bash tests/run.sh -k rotary -x
+# --slow adds the tests that take minutes (models trained to their known level, a million lines, every arm of every
+# study). Other arguments go to pytest:  bash tests/run.sh -k rotary -x
 set -euo pipefail
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -11,6 +12,12 @@ export OMP_NUM_THREADS=1 # one test process a core
 
 bash scripts/setup.sh
 python="$root/.venv/bin/python"
+
+slow=(-m "not slow")
+if [[ ${1-} == --slow ]]; then
+    slow=()
+    shift
+fi
 
 failed=()
 trap 'exit 130' INT
@@ -25,7 +32,7 @@ part() { # NAME COMMAND...
 part "ruff format" "$python" -m ruff format --check .
 part "ruff check" "$python" -m ruff check .
 part "mypy" "$python" -m mypy
-part "pytest" "$python" -m pytest -n 2 --dist loadfile "$@"
+part "pytest" "$python" -m pytest -n 2 --dist loadfile ${slow[@]+"${slow[@]}"} "$@"
 
 if ((${#failed[@]})); then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -25,6 +25,7 @@ SPLITS = ("random", "stem", "length")
 QKV_BIASES = ("all", "no-key", "none")
 SMOOTHINGS = ("all", "others", "others-but-pad")
 PEAKS = ("lr", "noam")
+REGIMES = ("parallel", "sequential")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 
 
@@ -156,7 +157,7 @@ class DataConfig:
 class TrainConfig:
     """How it is learnt."""
 
-    max_steps: int = option(800, "optimizer steps", at_least=1)
+    max_steps: int = option(800, "optimizer steps; 0 leaves the model as it starts", at_least=0)
     lr: float = option(2e-3, "peak learning rate; for noam the factor in front of d_model^-1/2", above=0)
     peak: str = option(
         "lr",
@@ -183,6 +184,15 @@ class TrainConfig:
         0.01, "decoupled decay of weight matrices (never of embeddings, norms, biases)", at_least=0
     )
     clip_norm: float = option(1.0, "gradient norm is clipped to this; 0 for no clipping", at_least=0)
+    regime: str = option(
+        "parallel", "target tokens are learnt in one pass, or one after the other", choices=REGIMES, neutral=True
+    )
+    sampling: float = option(
+        0.0,
+        "probability, at the last step, of feeding the model's own prediction; grows linearly from 0 (sequential only)",
+        at_least=0,
+        neutral=True,
+    )
     precision: str = option("32-true", "arithmetic, in Lightning's names", choices=PRECISIONS)
     log_every: int = option(10, "steps between logged points of the curves", at_least=1, identity=False)
     seed: int = option(0, "seed of initial values, data order and dropout, each by a generator of its own", at_least=0)
@@ -210,6 +220,7 @@ class Recipe:
             floats = {name: float(getattr(config, name)) for name in names}
             object.__setattr__(self, group, dataclasses.replace(config, **floats))
         _check_heads(self.model)
+        _check_sampling(self.train)
 
     def replace(self, delta: Mapping[str, Any]) -> Recipe:
         """A copy with dotted fields replaced, e.g. ``{"model.position": "rope"}``.
@@ -238,9 +249,9 @@ class Recipe:
         """Dotted names to values, in declaration order."""
         return {f"{group}.{name}": v for group, fields in self.to_dict().items() for name, v in fields.items()}
 
-    def component_versions(self) -> dict[str, int]:
+    def component_versions(self) -> dict[str, int | str]:
         """Version number of each registered component that this recipe names, by the field that names it."""
-        versions = {}
+        versions: dict[str, int | str] = {}
         for group, config_class in GROUPS.items():
             for field in dataclasses.fields(config_class):
                 table = field.metadata["choices"]
@@ -317,3 +328,8 @@ def _check_heads(model: ModelConfig) -> None:
         divisors = [n for n in range(1, model.d_model + 1) if model.d_model % n == 0]
         allowed = f"a divisor of model.d_model={model.d_model}: {', '.join(map(str, divisors))}"
         raise ConfigError("model.n_heads", model.n_heads, allowed)
+
+
+def _check_sampling(train: TrainConfig) -> None:
+    if train.sampling > 1:
+        raise ConfigError("train.sampling", train.sampling, "a probability, at most 1")

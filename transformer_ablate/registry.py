@@ -15,6 +15,9 @@ from transformer_ablate.errors import unknown_name
 
 T = TypeVar("T")
 
+# Module name to a hash of the content of each plugin's file (see ``transformer_ablate.plugins``).
+PLUGIN_CONTENTS: dict[str, str] = {}
+
 
 class Registry(Generic[T]):
     """A named table of components of one kind.
@@ -69,9 +72,15 @@ class Registry(Generic[T]):
             if option not in known:
                 raise unknown_name(f"{self.field}_options of {name!r}", option, known or ["(it has none)"])
 
-    def version(self, name: str) -> int:
-        """The component's ``version``: raised by its author when its results change; part of every fingerprint."""
-        return int(getattr(self[name], "version", 1))
+    def version(self, name: str) -> int | str:
+        """The component's ``version``: raised by its author when its results change; part of every fingerprint.
+
+        A plugin's component carries its file's content besides, since a file that is being worked on changes often.
+        """
+        component: Any = self[name]
+        version = int(getattr(component, "version", 1))
+        content = PLUGIN_CONTENTS.get(getattr(component, "__module__", ""))
+        return version if content is None else f"{version}+{content}"
 
 
 ARCHITECTURES: Registry = Registry("model.architecture", "transformer_ablate.core")

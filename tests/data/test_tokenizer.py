@@ -100,6 +100,20 @@ def test_many_texts_are_encoded_as_one_by_one(kind: str, texts: list[str]) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(ANY_TEXT | st.text("ab'1. %s文\xa0\u2028\x1c"), max_size=6))
+def test_dividing_at_spaces_first_changes_no_token(kind: str, texts: list[str]) -> None:
+    """Words are encoded once each, wherever they stand; the library is given whole pieces of text here."""
+    vocabulary = built(kind)[0]
+    library, placeholders = vocabulary._tokenizer, vocabulary._placeholder_ids
+    for text, ids in zip(texts, vocabulary.encode_texts(texts), strict=True):
+        whole: list[int] = []
+        for piece in pieces(text, placeholders):
+            known = piece in placeholders
+            whole += [placeholders[piece]] if known else library.encode(piece, add_special_tokens=False).ids
+        assert ids == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_training_text_comes_back_from_either_side(kind: str) -> None:
     for joint in (True, False):
         for vocabulary, texts in zip(built(kind, joint, 290), (ENGLISH, CHINESE), strict=True):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data import Pairs, TaskData, TokenBudgetBatches, load_task
-from transformer_ablate.data.cleaning import PLACEHOLDER, content_key
+from transformer_ablate.data.cleaning import LENGTH_RATIO, PLACEHOLDER, content_key
 from transformer_ablate.data.corpora import read_corpus
 from transformer_ablate.data.text import TextData, examples_of
 from transformer_ablate.data.translation import divided
@@ -148,6 +148,9 @@ def test_a_smaller_set_is_the_beginning_of_a_larger_one() -> None:
 def test_the_corpus_is_read_and_cleaned_once_for_all_lengths_and_tokens() -> None:
     first = examples_of(DataConfig(task="translation", source=SOURCE, max_length=60))
     assert examples_of(DataConfig(task="translation", source=SOURCE, max_length=30, tokenizer="word")) is first
+    # Tasks are compared by their options: the usual one, said aloud, is the same.
+    options = {"max_ratio": LENGTH_RATIO}
+    assert examples_of(DataConfig(task="translation", source=SOURCE, task_options=options)).sources == first.sources
     assert load() is load(batch_tokens=999)
 
 
@@ -285,7 +288,13 @@ def test_too_many_faulty_lines_stop_the_run_and_few_are_counted(tmp_path: Path) 
     pairs = [(f"{'abcdefgh'[i % 8]}{'ijklmnop'[i // 8 % 8]}{'qrstuvwx'[i // 64]}", f"{i}x") for i in range(512)]
     source = write(tmp_path / "a.tsv", [*pairs[:300], ("", "nothing"), *pairs[300:]])
     data = load(source=source)
-    assert data.notes == (f"{source}: 513 records read, 512 examples kept", "left out, faulty records: 1")
+    sizes = [len(part) for part in (data.train, data.valid, data.test[0])]
+    assert data.notes == (
+        f"{source}: 513 records read, 512 examples kept",
+        "left out, faulty records: 1",
+        "column 0 to column 1, at most 60 tokens a side: "
+        f"{sizes[0]} training pairs, {sizes[1]} validation and {sizes[2]} test sources",
+    )
     error = refused(source=write(tmp_path / "b.tsv", [*pairs[:300], *[("", "nothing")] * 9, *pairs[300:]]))
     assert error.value == f"{tmp_path}/b.tsv:301: column 0 is empty"
 

@@ -16,7 +16,7 @@ from transformer_ablate.data import PackedSequences, Pairs, TaskData, TestSet, V
 from transformer_ablate.measures import Evaluation
 from transformer_ablate.measures.evaluation import TeacherForced
 from transformer_ablate.measures.extrapolation import Extrapolation, reach
-from transformer_ablate.measures.quality import Quality, closest, likelihood, perplexity
+from transformer_ablate.measures.quality import Quality, closest, likelihood, perplexity, right_by_place
 
 
 def forced(nll: list[float], tokens: list[int], right: list[int]) -> TeacherForced:
@@ -149,3 +149,20 @@ def test_reach_falls_as_the_threshold_rises(values: list[float], low: float, hig
     assert reach(exact, high) <= reach(exact, low)
     held = [ratio for i, (ratio, _) in enumerate(exact) if all(v >= low for v in values[: i + 1])]
     assert reach(exact, low) == max(held, default=0)
+
+
+@pytest.mark.parametrize(
+    ("output", "references", "met"),
+    [([1, 2, 3], [[1, 2, 3]], (4, 4)), ([1, 2], [[1, 2, 3]], (2, 4)), ([9, 1, 2, 3], [[1, 2, 3]], (0, 4)),
+     ([1, 2], [[1, 2, 3], [1, 4]], (2, 3)), ([], [[]], (1, 1))],
+)  # fmt: skip
+def test_free_accuracy_counts_tokens_at_their_own_place(
+    output: list[int], references: list[list[int]], met: tuple[int, int]
+) -> None:
+    assert right_by_place(output, references) == met
+
+
+def test_free_accuracy_of_right_outputs_is_the_teacher_forced_one(half_trained: Evaluation) -> None:
+    metrics = Quality().measure(half_trained).metrics
+    assert 0 < metrics["free_accuracy/1"] < 1
+    assert metrics["free_accuracy/1"] >= metrics["em/1"] - 0.1

@@ -36,7 +36,7 @@ def tiny_study(name: str = "tiny", tasks: tuple[str, ...] = ("copy",)) -> Study:
         variants=(
             Variant("sinusoidal", {"model.position": "sinusoidal"}),
             Variant("rope", {"model.position": "rope"}),
-            Variant("none", {"model.position": "none"}, core=False),
+            Variant("none", {"model.position": "none"}, level="claims"),
         ),
         contrasts=(Contrast("rope", "sinusoidal", "copy/em/1.25"),),
     )

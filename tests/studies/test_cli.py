@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from transformer_ablate.studies import cli
         ("--model.n_heads 7", "model.n_heads", "7", "1, 2, 4, 8, 16, 32"),
         ("--variants nope", "--variants", "nope", "sinusoidal"),
         ("--data.task nope", "data.task", "nope", "copy, reverse, sort"),
-        ("--train.max_steps -5", "train.max_steps", "-5", "at least 1"),
+        ("--train.max_steps -5", "train.max_steps", "-5", "at least 0"),
         ("--train.max_steps x", "train.max_steps", "x", "an integer"),
         ("--train.lr fast", "train.lr", "fast", "a number"),
         ("--model.qk_norm maybe", "model.qk_norm", "maybe", "true or false"),
@@ -87,9 +88,11 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys: pytest.CaptureFixtur
     uri = f"sqlite:///{tmp_path / 'm.db'}"
     assert cli.run([STUDY], ["--preset", "smoke", "--dry-run", "--tracking-uri", uri], "x") == 0
     out = capsys.readouterr().out
-    assert "preset smoke: 24 runs" in out
-    assert "copy: 8 arms x 1 seeds" in out
-    assert "skipped g2p-stem" in out
+    assert "preset smoke: 42 runs" in out
+    assert "copy: 14 arms x 1 seeds" in out
+    assert re.search(r"copy: 14 runs x \d+ s", out)
+    assert "estimate: " in out
+    assert re.search(r"skipped .*g2p-stem", out)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,7 +112,7 @@ def test_experiments_lists_its_studies(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["run"], "all, pe_extrapolation"), (["run", "pe_extrapolat"], "did you mean"), (["walk"], "run")],
+    [(["run"], "all, architectures"), (["run", "pe_extrapolat"], "did you mean"), (["walk"], "run")],
 )
 def test_experiments_refuses_what_it_does_not_know(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]

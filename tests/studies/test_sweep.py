@@ -240,7 +240,7 @@ def processes_of_session(session: int) -> list[int]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to count processes")
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(store: Store, uri: str, tmp_path: Path) -> None:
     command = [
-        sys.executable, "-m", "experiments.pe_extrapolation", "--preset", "smoke", "--data.task", "copy",
+        sys.executable, "-m", "experiments.pe_extrapolation", "--preset", "smoke", "--cells", "copy",
         "--variants", "sinusoidal,rope", "--workers", "1", "--train.max_steps", "60",
         "--tracking-uri", uri, "--output", str(tmp_path / "reports"),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -47,6 +48,20 @@ def test_a_result_comes_back_as_it_went_in(store: Store, study: Study, planned: 
     assert back.curve == CURVE
     assert list(back.test_sets) == [("1", 1.0, 20)]
     assert back.examples[0]["source"] == "ä <b>"
+
+
+def test_scores_of_text_and_notes_come_back(store: Store, study: Study, planned: PlannedRun) -> None:
+    rows = [{"bucket": "1", "system": "model", "chrf": 12.5, "chrf_signature": "nrefs:1|case:mixed"}]
+    outcome = dataclasses.replace(result(em=1.0), text_scores=rows, notes=("10 records read",))
+    run_id = record(store, planned, study, outcome)
+    (back,) = store.records([planned])
+    assert (back.text_scores, list(back.data_notes)) == (rows, ["10 records read"])
+    # A result of a version that knew of neither is read as one without.
+    path = Path(store.client.get_run(run_id).info.artifact_uri.removeprefix("file://")) / "result.json"
+    old = {name: value for name, value in json.loads(path.read_text()).items() if name not in ("text_scores", "notes")}
+    path.write_text(json.dumps(old))
+    (back,) = store.records([planned])
+    assert (list(back.text_scores), list(back.data_notes), back.metrics) == ([], [], {"em": 1.0})
 
 
 def test_what_is_no_number_never_becomes_one(store: Store, study: Study, planned: PlannedRun) -> None:

@@ -7,6 +7,7 @@ zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,11 @@ from transformer_ablate.core.positions import PositionalEncoding
 
 # Which of query, key and value have a bias. That of keys adds one number to all scores of a query: softmax drops it.
 BIASED = dict(zip(QKV_BIASES, ((True, True, True), (True, False, True), (False, False, False)), strict=True))
+
+
+# Is shown the scores of one call, (B, H, L, S) in float32 or wider, and which pairs are allowed, boolean of that shape.
+# The weights are their `masked_softmax`. A key behind the others is that of `ExtraKeyValue`.
+Observer = Callable[[Tensor, Tensor], None]
 
 
 def attend(
@@ -67,6 +73,21 @@ def with_triangle(mask: Tensor | None, length: int, device: torch.device) -> Ten
     return triangle if mask is None else mask & triangle
 
 
+def attention_scores(q: Tensor, k: Tensor, term: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """``scale q k^T + term``, (B, H, L, S), in float32 or wider: what the softmax is taken of."""
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return scores if term is None else scores + term
+
+
+def allowed_pairs(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+    """Which key each query may attend to, boolean with the shape of ``scores`` (B, H, L, S)."""
+    allowed = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
+    if mask is not None:
+        allowed = allowed & mask
+    return allowed.tril() if is_causal else allowed
+
+
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -76,14 +97,8 @@ def attention_weights(
     scale: float | None = None,
 ) -> Tensor:
     """The softmax of :func:`attend`, (B, H, L, S), in float32 or wider: what the fused kernel never shows."""
-    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if term is not None:
-        scores = scores + term
-    allowed = torch.ones(scores.shape, dtype=torch.bool, device=q.device)
-    if mask is not None:
-        allowed = allowed & mask
-    return masked_softmax(scores, allowed.tril() if is_causal else allowed)
+    scores = attention_scores(q, k, term, scale)
+    return masked_softmax(scores, allowed_pairs(scores, mask, is_causal))
 
 
 def masked_softmax(scores: Tensor, allowed: Tensor) -> Tensor:
@@ -108,7 +123,11 @@ def attend_naive(
 
 @dataclass
 class KeyValues:
-    """Keys and values of the tokens seen so far, (B, H, capacity, d_head) each, written in place."""
+    """Keys and values of the tokens seen so far, (B, H, capacity, d_head) each, written in place.
+
+    While gradients are computed, each step makes new ones, that hold no more than the tokens so far: what is written
+    over can not be differentiated.
+    """
 
     k: Tensor
     v: Tensor
@@ -120,6 +139,9 @@ class KeyValues:
 
     def append(self, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Writes (B, H, n, d_head) behind the first ``start`` tokens; returns all start + n of them."""
+        if torch.is_grad_enabled():
+            self.k, self.v = (torch.cat((old[:, :, :start], new), -2) for old, new in ((self.k, k), (self.v, v)))
+            return self.k, self.v
         end = start + k.shape[-2]
         self.k[:, :, start:end], self.v[:, :, start:end] = k, v
         return self.k[:, :, :end], self.v[:, :, :end]
@@ -191,7 +213,12 @@ class MultiHeadAttention(nn.Module):
     Args:
         config: widths, scale, and which parts there are.
         layer: index in its stack, handed to the positional encoding.
+
+    Attributes:
+        observer: is shown the scores of every call; with None, as at first, they are not computed.
     """
+
+    observer: Observer | None = None
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
@@ -221,6 +248,9 @@ class MultiHeadAttention(nn.Module):
             if is_causal:
                 mask, is_causal = with_triangle(mask, q.shape[-2], q.device), False
             k, v, mask, term = self.extra(k, v, mask, term)
+        if self.observer is not None:
+            scores = attention_scores(q, k, term, self.scale)
+            self.observer(scores, allowed_pairs(scores, mask, is_causal))
         if position.adds_values:
             weights = F.dropout(attention_weights(q, k, mask, term, is_causal, self.scale), dropout).to(v.dtype)
             heads = weights @ v

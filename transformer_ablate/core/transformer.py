@@ -283,6 +283,20 @@ class Transformer(Seq2Seq):
         for position in (self.encoder.position, self.decoder.position, self.decoder.cross_position):
             position.check_length(longest)
 
+    def encoder_blocks(self) -> list[nn.Module]:
+        """The encoder's layers: each takes the residual stream (B, S, d_model) first, and returns it."""
+        return list(self.encoder.layers)
+
+    def attentions(self) -> dict[str, list[nn.Module]]:
+        """The modules that attend, each with an ``observer``, from the first layer on: encoder, decoder, cross."""
+        encoder = [layer.self_attention for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+        decoder = [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
+        return {
+            "encoder": list(encoder),
+            "decoder": [layer.self_attention for layer in decoder],
+            "cross": [layer.cross_attention for layer in decoder],
+        }
+
     def encode(self, source: Tensor) -> Memory:
         return self.encoder(self.source_embedding(source), self.token_mask(source))
 

@@ -22,7 +22,7 @@ PLACEHOLDER = re.compile(
     r"|\{\{\s?[\w.]+\s?\}\}"  # templates: {{name}}
     r"|\{\w*(?:[.\[]\w+\]?)*(?:![rsa])?(?::[^{}\s]*)?\}"  # Python: {}, {0}, {name}, {user.name}, {size:.1f}
 )
-_MAY_HOLD_PLACEHOLDER = re.compile(r"[%{]")
+MAY_HOLD_PLACEHOLDER = re.compile(r"[%{]")
 
 # A pair whose longer side has more than RATIO times the bytes of the shorter one, and a phrase's length more, is no
 # translation. Bytes of UTF-8, because scripts that say more with a character take more bytes for it.
@@ -44,6 +44,7 @@ class _LettersAlone(dict[int, int | None]):
 
 
 _LETTERS_ALONE = _LettersAlone()
+_NO_ASCII_LETTERS = bytes(i for i in range(128) if not chr(i).isalpha())
 
 
 def content_key(text: str) -> str:
@@ -51,10 +52,10 @@ def content_key(text: str) -> str:
 
     Texts of one key are near-duplicates: ``Open 3 files…`` and ``open {n} files``.
     """
-    bare = PLACEHOLDER.sub("", text) if _MAY_HOLD_PLACEHOLDER.search(text) else text
-    if not bare.isascii():
-        bare = unicodedata.normalize("NFKC", bare)
-    return bare.casefold().translate(_LETTERS_ALONE) or text
+    bare = PLACEHOLDER.sub("", text) if MAY_HOLD_PLACEHOLDER.search(text) else text
+    if bare.isascii():  # the same, many times as fast
+        return bare.encode().lower().translate(None, _NO_ASCII_LETTERS).decode() or text
+    return unicodedata.normalize("NFKC", bare).casefold().translate(_LETTERS_ALONE) or text
 
 
 def text_hashes(*sides: Sequence[str]) -> np.ndarray:

@@ -10,7 +10,6 @@ from transformer_ablate import registry
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data.examples import Pairs, TestSet
 from transformer_ablate.data.lexicon import LETTERS, Questions, families, lexicon, questions
-from transformer_ablate.data.options import configured
 from transformer_ablate.data.task import Task, TaskData
 from transformer_ablate.errors import ConfigError
 
@@ -43,7 +42,6 @@ class GraphemeToPhoneme(Task):
 
     def load(self, config: DataConfig) -> TaskData:
         """See :meth:`Task.load`; sizes of valid and test count sources, of train pairs."""
-        configured(self, config)
         asked = questions(self.backwards)
         keys = families(stems=config.split == "stem", sounds=self.backwards)[asked.words]
         order, lengths = asked.order, asked.sources.lengths

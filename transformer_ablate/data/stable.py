@@ -21,9 +21,13 @@ def stable_generator(*parts: object) -> np.random.Generator:
 
 def string_hashes(strings: Iterable[str], purpose: str) -> np.ndarray:
     """One uniform 64-bit number for each string, shape (n,), uint64; other purposes give unrelated numbers."""
-    hasher, person = hashlib.blake2b, purpose.encode()[:16]
-    digests = b"".join([hasher(string.encode(), digest_size=8, person=person).digest() for string in strings])
-    return np.frombuffer(digests, dtype="<u8")
+    fresh = hashlib.blake2b(digest_size=8, person=purpose.encode()[:16])
+    digests = []
+    for string in strings:
+        digest = fresh.copy()  # half the time of making a new one
+        digest.update(string.encode())
+        digests.append(digest.digest())
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def row_hashes(matrix: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from transformer_ablate import registry
 from transformer_ablate.config import DataConfig
@@ -16,6 +19,16 @@ from transformer_ablate.data.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformer_ablate.data.scores import TextScorer
+
+
+# Lengths of a source and of its target in symbols, without BOS and EOS -> index in the source of the symbol that each
+# target symbol is a copy of, (target length,); None where lengths alone do not tell.
+Alignment = Callable[[int, int], np.ndarray | None]
+
+
+def unaligned(source_length: int, target_length: int) -> np.ndarray | None:
+    """The alignment of tasks that know of none."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,8 @@ class TaskData:
         source_vocabulary, target_vocabulary: what the ids mean.
         exact: True where the target is a function of the source, so that a perfect model scores 1.
         scorer: how outputs are scored as text; None where they are no text.
+        alignment: which source symbol each target symbol comes from, where the task knows.
+        notes: what people should know about the data, e.g. what was left out; one line each.
     """
 
     name: str
@@ -39,6 +54,8 @@ class TaskData:
     target_vocabulary: Vocabulary
     exact: bool
     scorer: TextScorer | None = None
+    alignment: Alignment = unaligned
+    notes: tuple[str, ...] = ()
 
     @property
     def longest_source(self) -> int:
@@ -70,6 +87,7 @@ class TaskData:
 class Task(abc.ABC):
     """A task registers itself with ``@registry.TASKS.register(NAME)``; a plugin's task does the same.
 
+    A constructor's arguments are what ``data.task_options`` may hold; one that refuses a value raises ConfigError.
     ``version`` is raised by hand whenever the same config comes to mean other data or another score.
     """
 
@@ -84,11 +102,22 @@ class Task(abc.ABC):
         """
 
 
+def make_task(config: DataConfig) -> Task:
+    """The task that ``config`` names, with its options.
+
+    Raises:
+        ConfigError: for an unknown task, an option that it does not have, or a value that it refuses.
+    """
+    registry.TASKS.check_options(config.task, config.task_options, given=())
+    task: Task = registry.TASKS[config.task](**config.task_options)
+    return task
+
+
 def load_task(config: DataConfig) -> TaskData:
     """The data of ``config.task``; one copy is kept in the process for all runs that differ only in batching.
 
     Raises:
-        ConfigError: for an unknown task, or a size or shape that the task cannot have.
+        ConfigError: for what :func:`make_task` refuses, and for a size or shape that the task cannot have.
     """
     usual = DataConfig()
     content = dataclasses.replace(
@@ -102,4 +131,5 @@ def load_task(config: DataConfig) -> TaskData:
 
 @lru_cache(maxsize=16)
 def _load(task: type[Task], config: DataConfig) -> TaskData:
-    return task().load(config)
+    # The class is part of the key: a plugin that is loaded again has another one of the same name.
+    return make_task(config).load(config)

@@ -10,20 +10,18 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from transformer_ablate import registry
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data.corpora import Corpus
 from transformer_ablate.data.examples import PackedSequences, Pairs, TestSet
-from transformer_ablate.data.options import configured
 from transformer_ablate.data.scores import TextScorer
 from transformer_ablate.data.synthetic import length_buckets
-from transformer_ablate.data.task import Task, TaskData
+from transformer_ablate.data.task import Task, TaskData, make_task
 from transformer_ablate.data.tokenizer import TextVocabulary, build_vocabularies
 from transformer_ablate.errors import ConfigError
 
 TEST_SHARE = VALID_SHARE = 0.05
 # Texts that are encoded at a time: lists of integers take many times the memory of the arrays that they become.
-TEXTS_AT_ONCE = 10_000
+TEXTS_AT_ONCE = 50_000
 # Test sets past the training length are left out where they have fewer examples.
 SMALLEST_TEST_SET = 30
 # What content depends on; the rest of a config says how much of it is used and in what units.
@@ -74,16 +72,14 @@ class TextData(TaskData):
     """A task's examples with what is known about their corpus.
 
     Args:
-        notes: what was read and what was left out.
         columns: what source and target are called where they come from, e.g. ``("English", "zh_CN")``.
     """
 
-    notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
 
 
 class TextTask(Task):
-    """Base of the tasks on text; a constructor's arguments are what ``data.task_options`` may hold.
+    """Base of the tasks on text. Subclasses are frozen dataclasses: equal ones share a cleaned corpus.
 
     About 90/5/5 by a hash that never changes, families of near-duplicates together (see
     :func:`transformer_ablate.data.cleaning.families`). Vocabularies are made from training text. ``max_length`` is N:
@@ -103,7 +99,7 @@ class TextTask(Task):
 
     def load(self, config: DataConfig) -> TextData:
         """See :meth:`Task.load`; sizes of valid and test count sources, of train pairs."""
-        examples = examples_of(config, type(self))
+        examples = _examples(self, _content(config))
         examples.corpus.check_faults()
         for part, rows in examples.parts.items():
             if not len(rows):
@@ -123,35 +119,42 @@ class TextTask(Task):
             typical = int(np.median(np.maximum(test.pairs.source.lengths, test.pairs.target.lengths)))
             allowed = f"enough tokens for training, validation and test examples: half of them have up to {typical}"
             raise ConfigError("data.max_length", config.max_length, allowed)
+        kept = train.short[: config.train_examples or None]
+        limit = f"at most {config.max_length} tokens a side"
+        sizes = f"{len(kept)} training pairs, {len(asked)} validation and {len(test_sets[0])} test sources"
         return TextData(
             name=config.task,
-            train=_framed(train.pairs, train.short[: config.train_examples or None]),
+            train=_framed(train.pairs, kept),
             valid=_framed(valid.pairs, asked),
             test=test_sets,
             source_vocabulary=vocabularies[0],
             target_vocabulary=vocabularies[1],
             exact=False,
             scorer=TextScorer.for_text(targets),
-            notes=tuple(examples.notes),
+            notes=(*examples.notes, f"{' to '.join(examples.corpus.columns)}, {limit}: {sizes}"),
             columns=examples.corpus.columns,
         )
 
 
-def examples_of(config: DataConfig, task: type[TextTask] | None = None) -> Examples:
+def examples_of(config: DataConfig) -> Examples:
     """The cleaned corpus of ``config``; the last one is kept for runs that differ in lengths, sizes or tokens.
 
     Raises:
         ConfigError: as :meth:`TextTask.examples`, and where ``config.task`` is no task on text.
     """
-    task = task or registry.TASKS[config.task]
-    if not issubclass(task, TextTask):
+    task = make_task(config)
+    if not isinstance(task, TextTask):
         raise ConfigError("data.task", config.task, "a task on text: translation, continuation")
-    return _examples(task, DataConfig(**{name: getattr(config, name) for name in CONTENT}))
+    return _examples(task, _content(config))
+
+
+def _content(config: DataConfig) -> DataConfig:
+    return DataConfig(**{name: getattr(config, name) for name in CONTENT})
 
 
 @lru_cache(maxsize=1)
-def _examples(task: type[TextTask], config: DataConfig) -> Examples:
-    return configured(task(), config).examples(config)
+def _examples(task: TextTask, config: DataConfig) -> Examples:
+    return task.examples(config)
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,7 @@ def _encoded(
         here = rows[start : start + TEXTS_AT_ONCE]
         fits = np.ones(len(here), dtype=bool)
         for side in range(2):
-            tokens = vocabularies[side].encode_texts([sides[side][i] for i in here])
-            packed = PackedSequences.from_lists(tokens)
+            packed = vocabularies[side].pack_texts([sides[side][i] for i in here])
             flat[side].append(packed.flat)
             lengths[side].append(packed.lengths)
             fits &= packed.lengths <= longest

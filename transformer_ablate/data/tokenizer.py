@@ -22,7 +22,7 @@ __all__ = ["KINDS", "TextVocabulary", "build_vocabularies"]
 # Characters of either side that a vocabulary is learnt from; more of them change it little and take minutes.
 CHARACTERS_LEARNT_FROM = 10_000_000
 # Raised when the same text comes to give another vocabulary: what was kept before no longer counts.
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 
 def build_vocabularies(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from transformer_ablate.errors import ConfigError
 
 
 @registry.TASKS.register("translation")
+@dataclass(frozen=True)
 class Translation(TextTask):
     """Pairs of texts, from any parallel corpus that ``data.source`` names (see :mod:`transformer_ablate.data.corpora`).
 
@@ -34,10 +36,11 @@ class Translation(TextTask):
         max_ratio: most bytes of the longer side for each byte of the shorter one, give or take a short phrase.
     """
 
-    def __init__(self, max_ratio: float = LENGTH_RATIO) -> None:
-        if not isinstance(max_ratio, (int, float)) or not max_ratio >= 1:
-            raise ConfigError("data.task_options.max_ratio", max_ratio, "a number at least 1")
-        self.max_ratio = float(max_ratio)
+    max_ratio: float = LENGTH_RATIO
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_ratio, (int, float)) or not self.max_ratio >= 1:
+            raise ConfigError("data.task_options.max_ratio", self.max_ratio, "a number at least 1")
 
     def examples(self, config: DataConfig) -> Examples:
         corpus = read_corpus(config, sides=2)
@@ -49,6 +52,7 @@ class Translation(TextTask):
 
 
 @registry.TASKS.register("continuation")
+@dataclass(frozen=True)
 class Continuation(TextTask):
     """Texts cut in two: the first part is the source, the rest the target (text generation from a prompt).
 
@@ -59,10 +63,11 @@ class Continuation(TextTask):
         share: of a text's characters that are the source, above 0 and below 1.
     """
 
-    def __init__(self, share: float = 0.5) -> None:
-        if not isinstance(share, (int, float)) or not 0 < share < 1:
-            raise ConfigError("data.task_options.share", share, "a number above 0 and below 1")
-        self.share = float(share)
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.share, (int, float)) or not 0 < self.share < 1:
+            raise ConfigError("data.task_options.share", self.share, "a number above 0 and below 1")
 
     def examples(self, config: DataConfig) -> Examples:
         corpus = read_corpus(config, sides=1)

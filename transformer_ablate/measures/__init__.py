@@ -1,13 +1,31 @@
 """Measures: small objects that turn a trained model on its data into numbers and artifacts."""
 
+from transformer_ablate.measures.attention import Attention
 from transformer_ablate.measures.base import Measure, Measured
+from transformer_ablate.measures.calibration import Calibration
+from transformer_ablate.measures.context import Context
 from transformer_ablate.measures.convergence import Convergence
 from transformer_ablate.measures.evaluation import Evaluation
 from transformer_ablate.measures.extrapolation import Extrapolation
+from transformer_ablate.measures.probes import Probes
 from transformer_ablate.measures.quality import Quality
 from transformer_ablate.measures.size import Size
 from transformer_ablate.measures.text import TextQuality
+from transformer_ablate.measures.throughput import Throughput
 
-MEASURES: tuple[Measure, ...] = (Quality(), TextQuality(), Extrapolation(), Convergence(), Size())
+_ALL: tuple[Measure, ...] = (
+    Quality(),
+    TextQuality(),
+    Context(),
+    Extrapolation(),
+    Convergence(),
+    Calibration(),
+    Attention(),
+    Probes(),
+    Size(),
+    Throughput(),
+)
+# By name; a cell of a study says which it needs.
+MEASURES: dict[str, Measure] = {measure.name: measure for measure in _ALL}
 
 __all__ = ["MEASURES", "Evaluation", "Measure", "Measured"]

@@ -93,6 +93,14 @@ class Evaluation:
         """Padded source and target tokens in one evaluation batch, at most, but for a longer example."""
         return min(EVALUATION_TOKENS, EVALUATION_LOGITS // len(self.task.target_vocabulary))
 
+    @property
+    def exact(self) -> bool:
+        """Whether exact match can be read off a pass under the gold prefix.
+
+        The target must be a function of the source, and no position may see the tokens that it is asked for.
+        """
+        return self.task.exact and self.recipe.model.causal_mask
+
     @cached_property
     def valid(self) -> TeacherForced:
         """The in-distribution validation set, teacher-forced."""
@@ -107,7 +115,7 @@ class Evaluation:
     def free(self, test: TestSet) -> FreeRunning:
         """A test set, decoded greedily: all of it, or its first 256 where the target is a function of the source."""
         if test.name not in self._free:
-            n = min(len(test.pairs), DECODED_OF_EXACT_TASKS) if self.task.exact else len(test.pairs)
+            n = min(len(test.pairs), DECODED_OF_EXACT_TASKS) if self.exact else len(test.pairs)
             self._free[test.name] = free_running(self.model, test.pairs.select(np.arange(n)), self.batch_tokens)
         return self._free[test.name]
 

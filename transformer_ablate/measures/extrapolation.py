@@ -50,7 +50,7 @@ class Extrapolation:
             ]
             metrics[f"length_error/{test.name}"] = float(np.mean(errors))
             metrics[f"cap_share/{test.name}"] = float(free.capped.mean())
-            if run.task.exact:
+            if run.exact:
                 metrics[f"em_oracle/{test.name}"] = float(forced.exact_with_oracle_length.mean())
                 exact.append((test.ratio, float(forced.exact.mean())))
             counts = forced.scored.sum(axis=0)
@@ -59,6 +59,6 @@ class Extrapolation:
                 by_position.append(
                     {"bucket": test.name, "position": int(position), "n": int(counts[position]), "accuracy": share}
                 )
-        if run.task.exact:
+        if run.exact:
             metrics |= {name: reach(exact, threshold) for name, threshold in THRESHOLDS.items()}
         return Measured(metrics, {"accuracy_by_position": by_position})

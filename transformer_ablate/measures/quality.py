@@ -25,6 +25,15 @@ def likelihood(forced: TeacherForced) -> dict[str, float]:
     return {"nll": nll, "ppl": perplexity(nll), "token_accuracy": float(forced.right.sum() / tokens)}
 
 
+def right_by_place(output: Sequence[int], references: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Tokens of the best-met reference, its end counted, that the output has at the same place; and their number."""
+    scored = []
+    for reference in references:
+        right = sum(a == b for a, b in zip(output, reference, strict=False)) + (len(output) == len(reference))
+        scored.append((right, len(reference) + 1))
+    return max(scored, key=lambda pair: pair[0] / pair[1])
+
+
 def closest(output: Sequence[int], references: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Edits to the closest reference and that reference's length; the share of edits decides, then the order given."""
     scored = [(Levenshtein.distance(output, reference), len(reference)) for reference in references]
@@ -35,9 +44,11 @@ class Quality:
     """Likelihood and accuracy, and edit distance of greedy outputs, for each test set.
 
     Metrics, each ``NAME/TEST``: ``nll``, ``ppl``, ``token_accuracy`` (under the gold prefix, against the first
-    reference); ``em`` (share of outputs that equal a reference); ``edit_distance`` (edits over reference length, corpus
-    level, greedy outputs, closest reference), called ``per``, with ``wer`` = 1 - em, where inputs have several
-    references. Text (a task with a scorer) is compared as text, whatever its tokens, and keeps ``edit_distance``.
+    reference); ``free_accuracy`` (the same of greedy outputs, place by place, against the best-met reference: what
+    teacher forcing hides is the difference); ``em`` (share of outputs that equal a reference); ``edit_distance`` (edits
+    over reference length, corpus level, greedy outputs, closest reference), called ``per``, with ``wer`` = 1 - em,
+    where inputs have several references. Text (a task with a scorer) is compared as text, whatever its tokens, and
+    keeps ``edit_distance``.
     """
 
     name = "quality"
@@ -52,8 +63,10 @@ class Quality:
             free = run.free(test)
             pairs = [closest(o, r) for o, r in zip(free.outputs, test.references[: len(free)], strict=True)]
             distance = sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs))
+            met = [right_by_place(o, r) for o, r in zip(free.outputs, test.references[: len(free)], strict=True)]
+            here["free_accuracy"] = sum(right for right, _ in met) / sum(tokens for _, tokens in met)
             rows = [_prediction(run.task, test, i, output) for i, output in enumerate(free.outputs)]
-            if run.task.exact:
+            if run.exact:
                 here["em"] = float(run.forced(test).exact.mean())
             else:
                 here["em"] = sum(bool(row["correct"]) for row in rows) / len(rows)

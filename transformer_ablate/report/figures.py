@@ -27,11 +27,13 @@ from transformer_ablate.report.drawing import (
 )
 from transformer_ablate.report.index import Bucket, Index
 from transformer_ablate.report.metrics_catalogue import Metric, metric_of
+from transformer_ablate.report.pareto import pareto_figure
 from transformer_ablate.report.records import RunRecord
 from transformer_ablate.studies.study import Cell
 
 ONE_PANEL = 16  # lines that one panel still shows legibly, their legend beside it
 ONE_CURVE_PANEL = 4
+LOGARITHMIC_FROM = 8  # times the least count: lengths in powers of two, never layers of a small model
 CURVE_POINTS = 300  # of one trace; more are not visible at this size and make the file large
 
 
@@ -41,8 +43,8 @@ class Drawing:
 
     Attributes:
         name: file name without its ending.
-        kind: ``metric`` or ``curves``.
-        cell: the cell it belongs to.
+        kind: ``metric``, ``curves`` or ``pareto``.
+        cell: the cell it belongs to; empty for one of the whole study.
         caption: what is drawn, for the reader and for screen readers.
         svg, png: the files' bytes.
     """
@@ -77,6 +79,11 @@ def draw(index: Index) -> list[Drawing]:
                         figure.set_layout_engine("none")
                     svg, png = _save(figure, "svg"), _save(figure, "png")
                     drawings.append(Drawing(file_stem(cell.name, kind), kind, cell.name, caption, svg, png))
+        if index.record.study.pareto is not None:
+            made = pareto_figure(index, index.record.study.pareto, chosen)
+            if made is not None:
+                svg, png = _save(made[0], "svg"), _save(made[0], "png")
+                drawings.append(Drawing("pareto", "pareto", "", made[1], svg, png))
     return drawings
 
 
@@ -92,6 +99,12 @@ def _metric_figure(index: Index, cell: Cell, chosen: dict[str, Look]) -> tuple[F
     arms = [a for a in index.arms(cell.name) if any(_finite(index, cell, a, b) for b in buckets)]
     if not arms:
         return None
+    if cell.axis:
+        caption = (
+            f"{cell.title}: {metric.label.lower()} by {cell.axis}. Lines: mean over seeds; bars: 95 % t-interval; "
+            "faint points: single seeds."
+        )
+        return _count_figure(index, cell, metric, buckets, arms, chosen), caption
     on_axis = cell.figure and len(buckets) > 1 and len({b.ratio for b in buckets}) == len(buckets)
     if on_axis and all(math.isfinite(b.ratio) for b in buckets):
         caption = (
@@ -140,6 +153,34 @@ def _length_figure(
     else:  # the place above small panels belongs to their legends; the caption names the line there
         figure.suptitle(cell.title, x=0.01, ha="left", fontsize=12)
     label_axes(figure, axes, "test length / longest training length", f"{metric.label} {metric.arrow}".strip())
+    return figure
+
+
+def _count_figure(
+    index: Index, cell: Cell, metric: Metric, buckets: list[Bucket], arms: list[str], chosen: dict[str, Look]
+) -> Figure:
+    """Against what the buckets' names count: layers, or tokens on logarithmic axes."""
+    figure = single_figure(6.6 + name_width(arms), max(4.6, 0.22 * len(arms) + 0.8))
+    ax = figure.add_subplot()
+    x = np.array([float(bucket.name) for bucket in buckets])
+    order = np.argsort(x)
+    for arm in arms:
+        look = chosen[arm]
+        summaries = [index.summary(cell.name, arm, buckets[i].key(cell.metric)) for i in order]
+        mean = [math.nan if s.mean is None else s.mean for s in summaries]
+        ax.errorbar(x[order], mean, yerr=[s.half_width or 0.0 for s in summaries], color=look.colour, capsize=2,
+                    linestyle=look.dashes, linewidth=1.6, marker=look.marker, markersize=5, elinewidth=1.0)  # fmt: skip
+        for i in order:
+            seeds = _finite(index, cell, arm, buckets[i])
+            ax.plot([x[i]] * len(seeds), seeds, linestyle="", marker=".", markersize=5, color=look.colour, alpha=0.35)
+    if x.max() >= LOGARITHMIC_FROM * max(1.0, x.min()):
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+    ax.set_xticks(x[order], [f"{value:g}" for value in x[order]])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_title(cell.title, loc="left")
+    ax.legend(handles=legend_handles(arms, chosen), loc="center left", bbox_to_anchor=(1.01, 0.5))
+    label_axes(figure, [ax], cell.axis, f"{metric.label} {metric.arrow}".strip())
     return figure
 
 

@@ -1,62 +1,12 @@
-"""What the report knows about each metric: its name for readers, its direction, its format, its definition.
+"""What the report knows about each metric.
 
 A metric that is not listed here is still reported, under "further metrics", with its bare name.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-MISSING = "–"
-SI_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric.
-
-    Attributes:
-        name: key in ``RunRecord.metrics``, without the bucket.
-        label: heading of a column or axis.
-        better: ``higher``, ``lower`` or empty where neither is.
-        style: ``fraction`` (3 decimals, within 0 and 1), ``decimal`` (3 decimals), ``count`` (whole, with thousands
-            separators), ``si`` (3 digits and a prefix) or ``short`` (3 significant digits).
-        group: ``quality``, ``convergence``, ``cost``, ``size``, ``status`` or ``further``; tables are made by group.
-        definition: one or two sentences with the unit.
-    """
-
-    name: str
-    label: str
-    better: str
-    style: str
-    group: str
-    definition: str
-
-    @property
-    def arrow(self) -> str:
-        """Which way is better, for a heading."""
-        return {"higher": "↑", "lower": "↓"}.get(self.better, "")
-
-    @property
-    def bounded(self) -> bool:
-        """Whether values lie within 0 and 1."""
-        return self.style == "fraction"
-
-    def format(self, value: float | None) -> str:
-        """``value`` as text; a dash where there is none or it is not finite."""
-        if value is None or not math.isfinite(value):
-            return MISSING
-        if self.style in ("fraction", "decimal"):
-            return f"{value:.3f}"
-        if self.style == "count":
-            return f"{value:,.0f}"
-        if self.style == "si":
-            for size, unit in SI_UNITS:
-                if abs(value) >= size:
-                    return f"{value / size:.3g}{unit}"
-        return f"{value:.3g}"
-
+from transformer_ablate.report.metric import MISSING, Metric
+from transformer_ablate.report.metrics_of_measures import MEASURED
 
 _ALL = (
     Metric("em", "Exact match", "higher", "fraction", "quality",
@@ -66,6 +16,9 @@ _ALL = (
            "separates wrong symbols from a wrong stop."),
     Metric("token_accuracy", "Token accuracy", "higher", "fraction", "quality",
            "Share of non-pad target tokens predicted right given the reference prefix (teacher-forced)."),
+    Metric("free_accuracy", "Token accuracy, free-running", "higher", "fraction", "quality",
+           "Share of reference tokens, the end counted, that the greedy output has at the same place: what teacher "
+           "forcing hides is the difference from token accuracy."),
     Metric("nll", "NLL", "lower", "decimal", "quality",
            "Negative log-likelihood of the hard target, mean over non-pad target tokens, in nats per token; "
            "comparable across label smoothing."),
@@ -132,7 +85,7 @@ _ALL = (
            "1 where the loss was not finite, ended above .9 ln V, or rose by more than 1 nat above its minimum for 100 "
            "steps."),
 )  # fmt: skip
-CATALOGUE: dict[str, Metric] = {m.name: m for m in _ALL}
+CATALOGUE: dict[str, Metric] = {m.name: m for m in (*_ALL, *MEASURED)}
 NEVER_REACHED = ("steps_to_half", "steps_to_tenth", "seconds_to_half", "tokens_to_half")
 SHARED_MACHINE = ("train_seconds", "train_tokens_per_second")
 
@@ -147,3 +100,6 @@ def order_of(name: str) -> int:
     """Position in the catalogue, for sorting; unknown metrics come last."""
     names = list(CATALOGUE)
     return names.index(name) if name in CATALOGUE else len(names)
+
+
+__all__ = ["CATALOGUE", "MISSING", "NEVER_REACHED", "SHARED_MACHINE", "Metric", "metric_of", "order_of"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_ablate.studies.study import Study
+
+if TYPE_CHECKING:
+    from transformer_ablate.measures.exact import Checked
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class RunRecord:
         run_id: the store's id of the run.
         made_by: ``commit``, ``source_hash``, ``versions`` and ``hardware`` of the run, as text.
         error: last line of the traceback of a failed run.
+        text_scores: one row for each test set and system (``model`` and baselines), as
+            :class:`transformer_ablate.measures.text.TextQuality` makes them; empty for tasks that are not on text.
+        data_notes: what is known about the data, one line each.
     """
 
     variant: str
@@ -42,6 +48,8 @@ class RunRecord:
     run_id: str = ""
     made_by: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    text_scores: Sequence[Mapping[str, Any]] = ()
+    data_notes: Sequence[str] = ()
 
     @property
     def finished(self) -> bool:
@@ -65,6 +73,8 @@ class StudyRecord:
         skipped: ``(name, reason)`` of arms that this preset or selection leaves out.
         recipes: cell name to the flat fields of its base recipe, the cell's delta and the user's overrides included.
         environment: ``commit``, ``source_hash``, ``versions``, ``hardware`` and ``command`` of this invocation.
+        checks: outcomes of the exact checks that the study's claims name.
+        cuda: whether the runs were made on a CUDA device.
     """
 
     study: Study
@@ -73,3 +83,5 @@ class StudyRecord:
     skipped: Sequence[tuple[str, str]] = ()
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, Checked] = field(default_factory=dict)
+    cuda: bool = False

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import jinja2
 
-from transformer_ablate.report import narrative, views
+from transformer_ablate.report import claims, narrative, study_tables, text_tables, views
 from transformer_ablate.report.figures import Drawing, draw
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import metric_of
@@ -23,6 +23,13 @@ from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.tables import latex, long_table, results
 
 SPELLINGS = {"pe": "PE", "ffn": "FFN", "rope": "RoPE"}
+# Groups of metrics that some cells alone measure, and what their tables are called.
+SPECIAL_GROUPS = {
+    "calibration": "Calibration",
+    "attention": "Attention",
+    "probes": "Position in the encoder's layers",
+    "throughput": "Time and memory",
+}
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -51,12 +58,14 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
 
 
 def write_overview(folder: Path) -> Path:
-    """Write ``index.html``, which lists every study that has a report in ``folder`` (``reports/PRESET``).
+    """Write ``index.html``, which lists every study that has a report in ``folder`` (``reports/PRESET``), and
+    ``claims.md`` with the verdicts of all of them.
 
     Returns:
         the page's path; links in it are relative.
     """
     page, studies = folder / "index.html", []
+    judged = claims.overview(folder)
     for file in sorted(folder.glob("*/results.json")):
         found = json.loads(file.read_text("utf-8"))
         figures = sorted((file.parent / "figures").glob("*-metric.png"))
@@ -66,11 +75,18 @@ def write_overview(folder: Path) -> Path:
                 "question": found["question"],
                 "preset": found["preset"],
                 "tally": found["tally"],
+                "claims": claims.tally(found["claims"]),
                 "link": _link(file.parent / "report.html", page),
                 "thumbnail": _link(figures[0], page) if figures else "",
             }
         )
-    return _write(page, _template("overview.html.j2").render(studies=studies))
+    every = [row for _, rows in judged for row in rows]
+    texts = [(title_of(study), [{**row, "figures": claims.figures(row)} for row in rows]) for study, rows in judged]
+    told = {"tally": claims.tally(every), "studies": texts}
+    text = re.sub(r"\n{3,}", "\n\n", _template("claims.md.j2").render(told))
+    _write(folder / "claims.md", text.rstrip() + "\n")
+    tables = [(title_of(study), study_tables.claims_table(rows)) for study, rows in judged]
+    return _write(page, _template("overview.html.j2").render(studies=studies, claims=tables, tally=told["tally"]))
 
 
 def title_of(study: str) -> str:
@@ -104,8 +120,13 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
                     if t
                 ],
                 "further": views.grouped_table(index, cell, ("further",), "As the runs recorded them"),
+                "special": [
+                    t for group in SPECIAL_GROUPS for t in views.group_tables(index, cell, group, SPECIAL_GROUPS[group])
+                ],
                 "by_length": views.by_length_tables(index, cell),
+                "text": text_tables.scores(index, cell),
                 "examples": views.examples_table(index, cell),
+                "text_examples": text_tables.examples(index, cell),
             }
         )
     bases, deltas = views.recipe_tables(index)
@@ -116,16 +137,31 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "preset": record.preset,
         "tally": narrative.tally(index),
         "warnings": narrative.warnings(index),
-        "told": narrative.sentences(index, found["contrasts"]),
+        "told": _told(index, found["contrasts"]),
         "cells": cells,
+        "claims": study_tables.claims_table(found["claims"]),
+        "claims_tally": claims.tally(found["claims"]),
+        "pareto": next((_picture(d) for d in drawings if d.kind == "pareto"), None),
+        "front": study_tables.front_sentence(index),
+        "effects": study_tables.effects_tables(index),
         "contrasts": views.contrasts_table(index, found["contrasts"]),
         "not_run": [c for c in found["contrasts"] if not c["planned"]],
+        "data": text_tables.data_notes(index),
         "skipped": record.skipped,
         "bases": bases,
         "deltas": deltas,
         "definitions": [m for m in map(metric_of, names) if m.group != "further"],
         "environment": dict(record.environment),
     }
+
+
+def _told(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """For each cell its title and what came out."""
+    cells = [cell for cell in index.cells if index.arms(cell.name)]
+    told = narrative.sentences(index, contrasts)
+    return [
+        (title, [*lines, *text_tables.sentences(index, cell)]) for cell, (title, lines) in zip(cells, told, strict=True)
+    ]
 
 
 def _picture(drawing: Drawing) -> dict[str, str]:

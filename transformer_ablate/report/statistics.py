@@ -92,14 +92,24 @@ def summarise(values: Iterable[float], scale: float | None = None) -> Summary:
 def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference:
     """Compare two arms seed by seed: each maps seed to value; seeds that only one of them has are not used."""
     seeds = [s for s in sorted(a.keys() & b.keys()) if math.isfinite(a[s]) and math.isfinite(b[s])]
-    differences = {s: float(a[s]) - float(b[s]) for s in seeds}
     scale = max((max(abs(a[s]), abs(b[s])) for s in seeds), default=0.0)
-    summary = summarise(differences.values(), scale)
+    return against_zero({s: float(a[s]) - float(b[s]) for s in seeds}, scale)
+
+
+def against_zero(differences: Mapping[int, float], scale: float) -> PairedDifference:
+    """Whether a contrast that every seed has a value of (a difference, an interaction, a slope) is zero on average.
+
+    Args:
+        differences: seed to contrast, all finite.
+        scale: magnitude of the values that the contrast was computed from, against which rounding is judged.
+    """
+    ordered = {s: differences[s] for s in sorted(differences)}
+    summary = summarise(ordered.values(), scale)
     p = None
     if summary.sd and summary.mean is not None:
         t = summary.mean / (summary.sd / math.sqrt(summary.n))
         p = float(2 * stats.t.sf(abs(t), summary.n - 1))
-    return PairedDifference(summary, p, sign_flip_p(list(differences.values())), differences)
+    return PairedDifference(summary, p, sign_flip_p(list(ordered.values())), ordered)
 
 
 def sign_flip_p(differences: Sequence[float]) -> float | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from transformer_ablate.report.claims import verdicts
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, Metric, metric_of
 from transformer_ablate.report.records import RunRecord, StudyRecord
@@ -39,7 +40,7 @@ def results(record: StudyRecord) -> dict[str, Any]:
         "variants": {name: _variant(index, name) for name in index.arms()},
         "skipped": [{"name": name, "reason": reason} for name, reason in record.skipped],
         "contrasts": contrasts(index),
-        "claims": [],
+        "claims": verdicts(index),
     }
 
 

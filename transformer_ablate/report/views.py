@@ -103,6 +103,23 @@ def grouped_table(index: Index, cell: Cell, groups: Sequence[str], caption: str)
     return _by_key(index, cell, keys, caption)
 
 
+def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Table]:
+    """The metrics of one catalogue group: one table of those without buckets, one for each that has several."""
+    keys = [k for k in index.keys(cell.name) if metric_of(k).group == group]
+    names = list(dict.fromkeys(k.partition("/")[0] for k in keys))
+    single = [k for k in keys if len(index.buckets(cell.name, k.partition("/")[0])) == 1]
+    tables = [table] if (table := _by_key(index, cell, single, caption)) else []
+    for name in names:
+        metric, buckets = metric_of(name), index.buckets(cell.name, name)
+        if len(buckets) > 1:
+            buckets = sorted(buckets, key=lambda b: float(b.name) if b.name.isdecimal() else 0.0)
+            header = [Entry("Variant"), *(Entry(b.name) for b in buckets)]
+            arms = index.arms(cell.name)
+            rows = [[Entry(a), *(entry(index, cell.name, a, b.key(name)) for b in buckets)] for a in arms]
+            tables.append(Table(f"{metric.label} {metric.arrow} by {cell.axis or 'test set'}", header, rows))
+    return tables
+
+
 def _by_key(index: Index, cell: Cell, keys: Sequence[str], caption: str) -> Table | None:
     if not keys:
         return None

@@ -10,6 +10,7 @@ import sys
 from argparse import ArgumentError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
@@ -17,7 +18,8 @@ from jsonargparse import ArgumentParser
 from transformer_ablate.config import GROUPS
 from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.paths import project_root
-from transformer_ablate.studies.study import PRESETS, Study
+from transformer_ablate.plugins import load_plugin
+from transformer_ablate.studies.study import PRESETS, Study, Variant
 
 OK, SOME_FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 ACCELERATORS = ("auto", "cpu", "gpu")
@@ -45,16 +47,19 @@ def build_parser(program: str) -> ArgumentParser:
     add("--seeds", type=int, help="number of seeds (default: the preset's)")
     add("--seed-list", help="seeds by value, e.g. 0,1,2")
     add("--variants", help="arms to run, e.g. rope,sinusoidal; all for every one (default: the preset's)")
+    add("--cells", help="tasks to run, by the names that the plan prints; all for every one (default: the preset's)")
     add("--workers", type=int, help="training processes at a time (default: one a core; one with a GPU)")
     add("--launcher", default="local", help="where runs are computed: local")
     add("--tracking-uri", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlflow.db in the project)")
     add("--output", help="folder of the reports (default: reports/ in the project)")
+    add("--plugin", action="append", help="a Python file with components, tasks and VARIANTS of your own; repeatable")
     add("--dry-run", action="store_true", help="check everything, print the plan, train nothing")
     add("--fresh", action="store_true", help="train again what the store has already")
     add("--fail-fast", action="store_true", help="stop at the first run that fails")
     add("--report-only", action="store_true", help="train nothing, write the reports")
     add("--accelerator", default="auto", help=f"{', '.join(ACCELERATORS)} (default: auto)")
     add("--devices", type=int, default=1, help="devices of one run (default: 1)")
+    add("--device-tflops", type=float, default=100.0, help="TFLOP/s that a device sustains, for the hours of a dry run")
     add("--precision", help="short for --train.precision")
     for group, config in GROUPS.items():
         for field in dataclasses.fields(config):
@@ -166,16 +171,25 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     check_choice("--accelerator", options.accelerator, ACCELERATORS)
     accelerator = _accelerator(options.accelerator)
     check_at_least("--workers", options.workers, 1)
+    if not options.device_tflops > 0:
+        raise ConfigError("--device-tflops", options.device_tflops, "a number above 0")
     if options.devices != 1:
         raise ConfigError("--devices", options.devices, "1: a run on several devices is not built yet")
     seeds = chosen_seeds(options, overrides)
-    variants = None if options.variants is None else [v.strip() for v in options.variants.split(",") if v.strip()]
+    variants, cells = (
+        None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+        for given in (options.variants, options.cells)
+    )
+
+    plugins = [load_plugin(file) for file in options.plugin or ()]
 
     # Only now what takes seconds to import: a typing mistake is answered at once.
+    from transformer_ablate.studies.estimate import operations, print_operations
     from transformer_ablate.studies.plan import make_plan
-    from transformer_ablate.studies.sweep import Options, describe_plan, run_sweep
+    from transformer_ablate.studies.sweep import Options, describe_plan, estimate, run_sweep
 
-    plans = [make_plan(study, options.preset, seeds, variants, overrides) for study in studies]
+    studies = [with_plugins(study, plugins) for study in studies]
+    plans = [make_plan(study, options.preset, seeds, variants, overrides, cells) for study in studies]
     how = Options(
         workers=options.workers or _default_workers(accelerator),
         tracking_uri=options.tracking_uri,
@@ -188,11 +202,35 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     )
     for plan in plans:
         print(describe_plan(plan), flush=True)
+    if options.preset == "full" and accelerator != "gpu":
+        for plan in plans:
+            print(print_operations(operations(plan), options.device_tflops), flush=True)
+        if not options.dry_run:
+            raise ConfigError("--preset", "full", "--dry-run on this machine: it has no CUDA device to train on")
+    else:
+        print(estimate(plans, how), flush=True)
     if options.dry_run:
         return OK
     tally = run_sweep(plans, how)
     print(tally, flush=True)
     return SOME_FAILED if tally.failed else OK
+
+
+def with_plugins(study: Study, plugins: Sequence[ModuleType]) -> Study:
+    """The study with the plugins' arms behind its own.
+
+    Raises:
+        ConfigError: for ``VARIANTS`` that are none, or that take the name of another arm.
+    """
+    variants = list(study.variants)
+    for plugin in plugins:
+        for variant in getattr(plugin, "VARIANTS", ()):
+            if not isinstance(variant, Variant):
+                raise ConfigError("--plugin", str(plugin.__file__), "VARIANTS that are Variant objects", repr(variant))
+            if variant.name in {other.name for other in variants}:
+                raise ConfigError("--plugin", variant.name, f"a name that no arm of {study.name} has already")
+            variants.append(variant)
+    return dataclasses.replace(study, variants=tuple(variants))
 
 
 def _accelerator(name: str) -> str:

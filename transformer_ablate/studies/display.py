@@ -26,6 +26,7 @@ class Display:
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
         self.total, self.workers, self.fail_fast = total, workers, fail_fast
         self.ok = self.failed = 0
+        self.measured = 0  # of those that ended well, the ones that had been trained before
         self._seconds: list[float] = []  # of the runs that ended well
         self._began: dict[str, float] = {}
         self._last: dict[str, tuple[int, float]] = {}
@@ -76,8 +77,9 @@ class Display:
             self.console.print(f"[red][{done}/{self.total}] FAILED {escape(planned.name)}: {escape(reason)}[/]")
         else:
             self._seconds.append(seconds)
-            _, loss = self._last.get(planned.fingerprint, (0, float("nan")))
-            self.console.print(f"[dim][{done}/{self.total}][/] {escape(planned.name)} {seconds:.1f} s, loss {loss:.3f}")
+            last = self._last.get(planned.fingerprint)  # None where nothing was trained
+            told = "" if last is None else f", loss {last[1]:.3f}"
+            self.console.print(f"[dim][{done}/{self.total}][/] {escape(planned.name)} {seconds:.1f} s{told}")
         left = sum(self._seconds) / max(1, len(self._seconds)) * (self.total - done) / self.workers
         self._progress.update(self._whole, completed=done, note=f"about {duration(left)} left")
         return not (error and self.fail_fast)

@@ -80,7 +80,7 @@ class LocalLauncher:
         going = True
         try:
             while running or (waiting and going):
-                while waiting and going and len(running) < self.workers:
+                while waiting and going and self._may_start(waiting[-1], running):
                     job = prepare(waiting.pop())
                     observer.started(job.planned)
                     running.append(self._start(job, tries=1))
@@ -99,6 +99,12 @@ class LocalLauncher:
         except BaseException:
             _stop(running)
             raise
+
+    def _may_start(self, planned: PlannedRun, running: Sequence[_Running]) -> bool:
+        """Whether there is room; a run that needs the machine to itself waits for all others, and they for it."""
+        if planned.exclusive or any(one.job.planned.exclusive for one in running):
+            return not running
+        return len(running) < self.workers
 
     def _start(self, job: Job, tries: int) -> _Running:
         here, there = self._context.Pipe(duplex=False)

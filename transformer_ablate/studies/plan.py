@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transformer_ablate.config import Recipe, check_values
 from transformer_ablate.core import build_model, check_tying, longest_output
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.errors import ConfigError, unknown_name
+from transformer_ablate.measures.names import EXCLUSIVE
 from transformer_ablate.recipes import base_recipe
-from transformer_ablate.studies.study import SEEDS, Cell, Study, Variant
+from transformer_ablate.studies.study import SEEDS, USUAL_MEASURES, Cell, Study, Variant, resolved, within
 
 # A cell is its task and its split: naming one on the command line selects cells instead of renaming what they measure.
 CELL_FIELDS = ("data.task", "data.split")
@@ -28,6 +30,7 @@ class PlannedRun:
         recipe: fully resolved, seed included.
         data_hash: content hash of the task's data.
         fingerprint: identity; equal fingerprints run once.
+        measures: names of what is measured; the identity is that of the trained model and does not depend on it.
     """
 
     study: str
@@ -40,11 +43,30 @@ class PlannedRun:
     recipe: Recipe
     data_hash: str
     fingerprint: str
+    measures: tuple[str, ...] = USUAL_MEASURES
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it must have the machine to itself."""
+        return not EXCLUSIVE.isdisjoint(self.measures)
 
     @property
     def name(self) -> str:
         """How people call it."""
         return f"{self.cell}/{self.variant}/seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run left behind that another measure can be made from.
+
+    Attributes:
+        checkpoint: file.
+        curve: columns of its training curve.
+    """
+
+    checkpoint: Path
+    curve: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -55,6 +77,7 @@ class Job:
         planned: what to run.
         run_id, tracking_uri: the open child run in the store.
         accelerator, devices: as Lightning names them.
+        trained: checkpoint and training curve of a run that is trained already and lacks only measures; None to train.
     """
 
     planned: PlannedRun
@@ -62,6 +85,7 @@ class Job:
     tracking_uri: str
     accelerator: str
     devices: int
+    trained: Trained | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,7 @@ def make_plan(
     seeds: Sequence[int] | None = None,
     variants: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    cells: Sequence[str] | None = None,
 ) -> Plan:
     """Resolves and checks every recipe of a study.
 
@@ -98,6 +123,8 @@ def make_plan(
         seeds: None for 0, 1, … as many as the preset has.
         variants: names of arms to run; ``all`` for every one; None for those of the preset.
         overrides: dotted fields set by the user; they win over the bases and never over an arm's own delta.
+        cells: names of cells to run; ``all`` for every one; None for those of the preset, or those that
+            ``data.task`` and ``data.split`` select.
 
     Raises:
         ConfigError: for anything that could not be trained.
@@ -110,20 +137,21 @@ def make_plan(
         for name in set(arm.delta) & set(overrides):
             allowed = f"left unset: arm {arm.name!r} is defined by it"
             raise ConfigError(name, overrides[name], allowed, "choose arms with --variants")
-    cells, skipped_cells = _choose_cells(study, preset, overrides)
+    chosen, skipped_cells = _choose_cells(study, preset, overrides, cells)
 
     bases: dict[str, Mapping[str, Any]] = {}
     arm_recipes: list[tuple[Variant, Cell, Recipe, dict[str, Any]]] = []
-    for cell in cells:
+    for cell in chosen:
         base = base_recipe(cell.base, preset, {**cell.delta, **overrides})
         bases[cell.name] = base.flat()
         for arm in arms:
             if cell in study.cells_of(arm):
-                arm_recipes.append((arm, cell, base.replace(arm.delta), dict(arm.delta)))
+                delta = resolved(arm.delta, base)
+                arm_recipes.append((arm, cell, base.replace(delta), delta))
     if not arm_recipes:
         names = ", ".join(arm.name for arm in arms)
         raise ConfigError(
-            "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in cells)
+            "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in chosen)
         )
     hashes = {recipe.data: _check(recipe) for _, _, recipe, _ in arm_recipes}
     runs = []
@@ -143,22 +171,30 @@ def make_plan(
                     seeded,
                     data_hash,
                     seeded.fingerprint(data_hash),
+                    cell.measures,
                 )
             )
-    return Plan(study, preset, tuple(runs), (*skipped_cells, *skipped_arms), bases)
+    return Plan(study, preset, tuple(runs), (*skipped_cells, *skipped_arms, *study.left_out), bases)
 
 
-def _choose_cells(study: Study, preset: str, overrides: dict[str, Any]) -> tuple[list[Cell], list[tuple[str, str]]]:
+def _choose_cells(
+    study: Study, preset: str, overrides: dict[str, Any], names: Sequence[str] | None
+) -> tuple[list[Cell], list[tuple[str, str]]]:
     """The cells to run, and why the others are not. Removes from ``overrides`` what has served to select."""
+    every = names is not None and list(names) == ["all"]
+    for name in () if names is None or every else names:
+        if name not in [cell.name for cell in study.cells]:
+            raise unknown_name("--cells", name, [*(cell.name for cell in study.cells), "all"])
     selection = {name: overrides.pop(name) for name in CELL_FIELDS if name in overrides}
     chosen, skipped = [], []
     recipes = {cell.name: base_recipe(cell.base, preset, cell.delta).flat() for cell in study.cells}
     for cell in study.cells:
         if any(recipes[cell.name][name] != value for name, value in selection.items()):
             skipped.append((cell.name, "another task or split was selected"))
-        elif not selection and not cell.core:
-            words = " ".join(f"--{name} {recipes[cell.name][name]}" for name in CELL_FIELDS)
-            skipped.append((cell.name, f"runs when it is selected: {words}"))
+        elif names is not None and not every and cell.name not in names:
+            skipped.append((cell.name, "not among --cells"))
+        elif names is None and not selection and not within(cell.level, preset):
+            skipped.append((cell.name, f"not in preset {preset}; --cells all, or its name, runs it"))
         else:
             chosen.append(cell)
     left = list(study.cells)
@@ -183,8 +219,8 @@ def _choose_variants(
         if names is not None:
             wanted, reason = list(names) == ["all"] or variant.name in names, "not among --variants"
         else:
-            wanted = variant.core or preset in ("standard", "full")
-            reason = f"not a core arm: {preset} leaves it out"
+            wanted = within(variant.level, preset)
+            reason = f"not in preset {preset}; --variants all, or its name, runs it"
         if wanted:
             chosen.append(variant)
         else:
@@ -196,6 +232,9 @@ def _check(recipe: Recipe) -> str:
     """Loads the data and builds the model without memory for it, so that every fault shows now; the data's hash."""
     import torch
 
+    from transformer_ablate.training.sequential import check_sampling
+
+    check_sampling(recipe.train)
     task = load_task(recipe.data)
     sizes = len(task.source_vocabulary), len(task.target_vocabulary)
     check_tying(recipe.model.tying, *sizes, task.joint_vocabulary)

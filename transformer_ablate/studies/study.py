@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from transformer_ablate.config import Recipe
+from transformer_ablate.studies.claims import Claim
 
 PRESETS = ("smoke", "quick", "standard", "full")
 SEEDS = {"smoke": 1, "quick": 3, "standard": 8, "full": 3}
+# core: every preset; claims: what the study's claims need besides, from standard on; further: on request.
+LEVELS = ("core", "claims", "further")
+LEVEL_OF_PRESET = {"smoke": "core", "quick": "core", "standard": "claims", "full": "claims"}
+# What is measured where a cell says nothing else (see ``transformer_ablate.measures.MEASURES``).
+USUAL_MEASURES = ("quality", "text", "extrapolation", "convergence", "size")
+
+
+def within(level: str, preset: str) -> bool:
+    """Whether a preset runs what is of this level."""
+    return LEVELS.index(level) <= LEVELS.index(LEVEL_OF_PRESET[preset])
+
+
+@dataclass(frozen=True)
+class FromBase:
+    """A value of a delta that follows from the cell's base recipe, e.g. rows of a table that is trained to its end.
+
+    Attributes:
+        text: what tables print for it.
+        value: base recipe to value.
+    """
+
+    text: str
+    value: Callable[[Recipe], Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def resolved(delta: Mapping[str, Any], base: Recipe) -> dict[str, Any]:
+    """A delta as plain values."""
+    return {name: value.value(base) if isinstance(value, FromBase) else value for name, value in delta.items()}
 
 
 @dataclass(frozen=True)
@@ -21,7 +55,10 @@ class Cell:
         metric: the primary metric (``em``, ``per``); lower is better for error rates.
         title: what the reader of a report is told, in one phrase.
         figure: the cell's test sets are ordered by length and drawn against it.
-        core: whether presets run it; other cells run when the command line selects their task and split.
+        axis: what the buckets of the primary metric count where they are no test sets: ``layer``, ``tokens``; it is
+            then drawn against them, with logarithmic axes where they are powers.
+        level: which presets run it (see :data:`LEVELS`); the others when ``--cells`` or its task and split select it.
+        measures: names of what is measured in it, in order.
     """
 
     name: str
@@ -30,7 +67,9 @@ class Cell:
     metric: str
     title: str
     figure: bool = True
-    core: bool = True
+    axis: str = ""
+    level: str = "core"
+    measures: tuple[str, ...] = USUAL_MEASURES
 
 
 @dataclass(frozen=True)
@@ -41,14 +80,14 @@ class Variant:
         name: how tables call it and how ``--variants`` selects it.
         delta: dotted recipe field to value: all that distinguishes this arm from its base, and nothing else.
         cells: the cells it runs in; None for all of the study's.
-        core: whether smoke and quick run it; arms that are not core are named as skipped there.
+        level: which presets run it (see :data:`LEVELS`); arms that a preset leaves out are named as skipped.
         why: one line for the reader.
     """
 
     name: str
     delta: Mapping[str, Any]
     cells: tuple[str, ...] | None = None
-    core: bool = True
+    level: str = "core"
     why: str = ""
 
 
@@ -69,14 +108,44 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class Pareto:
+    """A picture of what each arm costs against what it is worth, one panel a measure; no mixed score.
+
+    Attributes:
+        costs: ``CELL/METRIC`` keys for the horizontal axes, e.g. ``g2p/train_seconds``; lower is better.
+        worth: ``CELL/METRIC[/BUCKET]`` keys for the vertical axes, in the catalogue's direction.
+    """
+
+    costs: tuple[str, ...]
+    worth: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """A two-level design among a study's arms, whose main effects and interactions are estimated.
+
+    Attributes:
+        factors: names, in order.
+        arms: arm name to its level of each factor, -1 or +1.
+        metrics: ``CELL/METRIC[/BUCKET]`` keys that effects are estimated for.
+    """
+
+    factors: tuple[str, ...]
+    arms: Mapping[str, tuple[int, ...]]
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Study:
-    """A question, the tasks and arms that answer it, and the contrasts declared before any run.
+    """A question, the tasks and arms that answer it, and the contrasts and claims declared before any run.
 
     Attributes:
         name: module name under ``experiments/`` and name of the MLflow experiment.
         question: one sentence.
-        cells, variants, contrasts: see the classes.
+        cells, variants, contrasts, claims: see the classes.
         notes: paragraphs that the report prints before its tables (definitions, known traps).
+        left_out: ``(name, reason)`` of arms that cannot work in any preset on any machine so far.
+        pareto, factorial: see the classes; None for none.
     """
 
     name: str
@@ -84,7 +153,11 @@ class Study:
     cells: tuple[Cell, ...]
     variants: tuple[Variant, ...]
     contrasts: tuple[Contrast, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    pareto: Pareto | None = None
+    factorial: Factorial | None = None
 
     def cells_of(self, variant: Variant) -> tuple[Cell, ...]:
         """The cells in which a variant runs."""

@@ -8,18 +8,21 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformer_ablate.data import load_task
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.render import write_overview, write_report
+from transformer_ablate.studies.checks import run_checks
 from transformer_ablate.studies.display import Display, duration
 from transformer_ablate.studies.environment import describe
+from transformer_ablate.studies.estimate import Place, cell_costs, print_estimate
 from transformer_ablate.studies.launchers import LocalLauncher
 from transformer_ablate.studies.plan import Job, Plan, PlannedRun
-from transformer_ablate.studies.tracking import Store, StoreError, default_uri
+from transformer_ablate.studies.tracking import Store, StoreError, default_uri, store_exists
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Tally:
 
 
 def describe_plan(plan: Plan) -> str:
-    """A few lines: runs, updates, and what is skipped."""
+    """A few lines: runs, updates, what is known of the data, and what is skipped."""
     study = plan.study
     lines = [f"{study.name}: {study.question}", f"preset {plan.preset}: {len(plan.runs)} runs"]
     for name in dict.fromkeys(run.cell for run in plan.runs):
@@ -67,8 +70,30 @@ def describe_plan(plan: Plan) -> str:
         arms, seeds = len({r.variant for r in runs}), len({r.seed for r in runs})
         updates = sum(run.recipe.train.max_steps for run in runs)
         lines.append(f"  {name}: {arms} arms x {seeds} seeds, {updates:,} updates")
-    lines += [f"  skipped {name}: {reason}" for name, reason in plan.skipped]
+        lines += [f"    {note}" for note in load_task(runs[0].recipe.data).notes]
+    reasons: dict[str, list[str]] = {}
+    for name, reason in plan.skipped:
+        reasons.setdefault(reason, []).append(name)
+    lines += [f"  skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     return "\n".join(lines)
+
+
+def estimate(plans: Sequence[Plan], options: Options) -> str:
+    """What the missing runs of all plans will take, from what is known of earlier ones; nothing is written.
+
+    A store that is not there yet is not made.
+    """
+    every = _in_order(plans)
+    past: dict[Place, list[float]] = {}
+    have: set[str] = set()
+    if store_exists(options.tracking_uri):
+        store = Store(options.tracking_uri)
+        have = store.finished(run.fingerprint for run in every)
+        past = store.seconds()
+    missing = [run for run in every if options.fresh or run.fingerprint not in have]
+    if options.report_only or not missing:
+        return f"estimate: nothing to train, {len(every)} runs are there"
+    return print_estimate(plans, cell_costs(missing, past), options.workers)
 
 
 def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
@@ -82,24 +107,25 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     store = open_store(options.tracking_uri, [plan.study.name for plan in plans])
     store.close_stale()
     every = _in_order(plans)
-    have = store.finished(run.fingerprint for run in every)
+    have = store.measured(run.fingerprint for run in every)
     missing = [run for run in every if options.fresh or run.fingerprint not in have]
+    lacking = {} if options.fresh else _lacking(every, have)
     if options.report_only:
-        missing = []
+        missing, lacking = [], {}
     command = shlex.join(["python", "-m", *_module_words()])
     environment = describe()
     parents = {plan.study.name: store.start_invocation(plan, command, environment) for plan in plans}
-    display = Display(len(missing), options.workers, options.fail_fast)
+    display = Display(len(missing) + len(lacking), options.workers, options.fail_fast)
     status = "failed"
     try:
-        if missing:
-            _train(missing, store, parents, environment, options, display)
-        reused = len(have - {run.fingerprint for run in missing})
-        tally = Tally(display.ok, reused, display.failed)
+        if missing or lacking:
+            _train(missing, lacking, store, parents, environment, options, display)
+        reused = len(have.keys() - {run.fingerprint for run in missing})
+        tally = Tally(display.ok - display.measured, reused, display.failed)
         reports = []
         for plan in plans:
             store.share(plan.runs, parents[plan.study.name])
-            record = study_record(plan, store, {**environment, "command": command})
+            record = study_record(plan, store, {**environment, "command": command}, options.accelerator == "gpu")
             html = write_report(record, options.output / plan.preset / plan.study.name)
             reports.append(html)
             store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), html)
@@ -145,22 +171,51 @@ def _check_output(folder: Path) -> None:
         raise ConfigError("--output", str(folder), "a folder that can be written to", str(error)) from error
 
 
-def study_record(plan: Plan, store: Store, environment: dict[str, str]) -> StudyRecord:
-    """What the report is made from: exactly the runs of the plan's fingerprints."""
-    return StudyRecord(plan.study, plan.preset, store.records(plan.runs), plan.skipped, plan.bases, environment)
+def study_record(plan: Plan, store: Store, environment: dict[str, str], cuda: bool) -> StudyRecord:
+    """What the report is made from: exactly the runs of the plan's fingerprints, and the claims' exact checks."""
+    return StudyRecord(
+        plan.study,
+        plan.preset,
+        store.records(plan.runs),
+        plan.skipped,
+        plan.bases,
+        environment,
+        run_checks(plan.study.claims, plan.bases),
+        cuda,
+    )
+
+
+def _lacking(every: Sequence[PlannedRun], have: Mapping[str, frozenset[str]]) -> dict[str, PlannedRun]:
+    """Fingerprint to run, with what is still to be measured of it, where it is trained already."""
+    found = {}
+    for run in every:
+        if run.fingerprint in have:
+            further = tuple(name for name in run.measures if name not in have[run.fingerprint])
+            if further:
+                found[run.fingerprint] = dataclasses.replace(run, measures=further)
+    return found
 
 
 def _in_order(plans: Sequence[Plan]) -> list[PlannedRun]:
-    """Every fingerprint once, at its first place: seed by seed within a study."""
+    """Every fingerprint once, at its first place, seed by seed within a study, with what any study measures of it.
+
+    Runs that need the machine to themselves come last.
+    """
     first: dict[str, PlannedRun] = {}
     for plan in plans:
         for run in plan.runs:
-            first.setdefault(run.fingerprint, run)
-    return list(first.values())
+            known = first.get(run.fingerprint)
+            if known is None:
+                first[run.fingerprint] = run
+            else:
+                every = tuple(dict.fromkeys([*known.measures, *run.measures]))
+                first[run.fingerprint] = dataclasses.replace(known, measures=every)
+    return sorted(first.values(), key=lambda run: run.exclusive)
 
 
 def _train(
     missing: Sequence[PlannedRun],
+    lacking: Mapping[str, PlannedRun],
     store: Store,
     parents: dict[str, str],
     environment: dict[str, str],
@@ -170,6 +225,9 @@ def _train(
     open_runs: dict[str, str] = {}  # by fingerprint: names are unique within one study only
 
     def prepare(planned: PlannedRun) -> Job:
+        if planned.fingerprint in lacking:
+            run_id, trained = store.trained(planned.fingerprint)
+            return Job(planned, run_id, store.uri, options.accelerator, options.devices, trained)
         if planned.fingerprint in open_runs:
             store.end_run(open_runs[planned.fingerprint], "interrupted", "its process died; it is tried once more")
         run_id = store.start_run(planned, parents[planned.study], environment)
@@ -183,17 +241,21 @@ def _train(
 
         @staticmethod
         def ended(planned: PlannedRun, error: str) -> bool:
-            run_id = open_runs.pop(planned.fingerprint)
-            if error:
+            run_id = open_runs.pop(planned.fingerprint, None)  # none for a run that was only measured
+            if error and run_id is not None:
                 store.end_run(run_id, "failed", error)
+            display.measured += planned.fingerprint in lacking and not error
             return display.ended(planned, error)
 
     display.console.print(f"{len(missing)} runs to train, {options.workers} at a time")
+    if lacking:
+        display.console.print(f"{len(lacking)} trained runs to measure further")
+    every = sorted([*lacking.values(), *missing], key=lambda run: run.exclusive)
     began = time.monotonic()
-    launcher = LocalLauncher(options.workers, (run.recipe.data for run in missing))
+    launcher = LocalLauncher(options.workers, (run.recipe.data for run in every))
     try:
         with display:
-            launcher.run(missing, prepare, Recording())
+            launcher.run(every, prepare, Recording())
     finally:
         for run_id in open_runs.values():
             store.end_run(run_id, "interrupted")

@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -29,7 +29,8 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from transformer_ablate.paths import project_root, source_hash
 from transformer_ablate.report.records import RunRecord
-from transformer_ablate.studies.plan import Plan, PlannedRun
+from transformer_ablate.studies.plan import Plan, PlannedRun, Trained
+from transformer_ablate.studies.study import USUAL_MEASURES
 
 for _name in ("mlflow", "alembic"):
     logging.getLogger(_name).setLevel(logging.WARNING)  # "Creating initial database tables" is nobody's news
@@ -38,6 +39,8 @@ StoreError = MlflowException
 """What a store raises that does not answer as it should."""
 
 RESULT_FILE = "result.json"
+CHECKPOINT = "model.ckpt"
+MEASURES_TAG = "measures"
 METRICS_A_CALL = 900  # MLflow takes 1000 at most
 FINISHED, FAILED, KILLED, RUNNING = (
     RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED, RunStatus.RUNNING)
@@ -52,6 +55,12 @@ def default_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project_root() / 'mlflow.db'}"
 
 
+def store_exists(uri: str | None) -> bool:
+    """Whether there may be something to read, without making a database."""
+    path = (uri or default_uri()).removeprefix("sqlite:///")
+    return "://" in path or Path(path).is_file()
+
+
 @dataclass(frozen=True)
 class RunResult:
     """What a worker leaves behind.
@@ -62,6 +71,9 @@ class RunResult:
         test_sets: ``(name, ratio, n)`` in order of length.
         examples: a few decoded predictions as text.
         artifacts: further tables, name to list of dictionaries.
+        measures: names of what was measured.
+        text_scores: rows of the table of that name, for the report; empty for tasks that are not on text.
+        notes: what is known about the data, one line each.
     """
 
     metrics: Mapping[str, float]
@@ -69,6 +81,9 @@ class RunResult:
     test_sets: Sequence[tuple[str, float, int]]
     examples: Sequence[Mapping[str, Any]]
     artifacts: Mapping[str, Any]
+    measures: Sequence[str] = ()
+    text_scores: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
 
 
 class Store:
@@ -145,17 +160,26 @@ class Store:
 
         Values that are no numbers are kept in the result's file only: the store would turn infinity into 1.8e308.
         """
+        self._keep(run_id, result, _kept(result), files)
+        self.client.set_terminated(run_id, FINISHED)
+
+    def extend_run(self, run_id: str, result: RunResult) -> None:
+        """Adds further measures to a finished run; what it has already stays, of its curve and examples too."""
+        before = self._result(self.client.get_run(run_id))
+        here = _kept(result)
+        merged = {**here, **before, "metrics": {**here["metrics"], **before["metrics"]}}
+        for name in ("text_scores", "notes"):
+            merged[name] = before.get(name) or here.get(name) or []
+        measures = dict.fromkeys([*before.get("measures", USUAL_MEASURES), *result.measures])
+        merged["measures"] = list(measures)
+        artifacts = {name: table for name, table in result.artifacts.items() if table}
+        self._keep(run_id, replace(result, measures=tuple(measures), artifacts=artifacts), merged, {})
+
+    def _keep(self, run_id: str, result: RunResult, kept: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         now = int(time.time() * 1000)
         last = int(result.curve["step"][-1]) if result.curve.get("step") else 0
-        values = [Metric(k, float(v), now, last) for k, v in result.metrics.items()]
-        self._log_metrics(run_id, values)
+        self._log_metrics(run_id, [Metric(k, float(v), now, last) for k, v in result.metrics.items()])
         with tempfile.TemporaryDirectory() as folder:
-            kept = {
-                "metrics": result.metrics,
-                "curve": result.curve,
-                "test_sets": result.test_sets,
-                "examples": result.examples,
-            }
             (Path(folder) / RESULT_FILE).write_text(json.dumps(_encode(kept), ensure_ascii=False))
             for name, table in result.artifacts.items():
                 lines = (json.dumps(_encode(row), ensure_ascii=False) + "\n" for row in table)
@@ -163,7 +187,7 @@ class Store:
             for name, path in files.items():
                 path.rename(Path(folder) / name)
             self.client.log_artifacts(run_id, folder)
-        self.client.set_terminated(run_id, FINISHED)
+        self.client.set_tag(run_id, MEASURES_TAG, ",".join(result.measures))
 
     def end_run(self, run_id: str, status: str, error: str = "") -> None:
         """Closes a run that has no result: ``failed`` or ``interrupted``."""
@@ -209,6 +233,36 @@ class Store:
         """Those of the fingerprints whose latest run has a result."""
         return {name for name, run in self.latest(fingerprints).items() if run.info.status == FINISHED}
 
+    def measured(self, fingerprints: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Those of the fingerprints whose latest run has a result, and the names of what was measured of it."""
+        return {
+            name: frozenset(run.data.tags.get(MEASURES_TAG, ",".join(USUAL_MEASURES)).split(","))
+            for name, run in self.latest(fingerprints).items()
+            if run.info.status == FINISHED
+        }
+
+    def seconds(self) -> dict[tuple[str, str, str], list[float]]:
+        """Seconds from start to end of finished runs of this machine, by preset, cell and arm."""
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for run in self._search("attributes.status = 'FINISHED' and tags.kind = 'run'"):
+            tags = run.data.tags
+            if tags.get("host") == socket.gethostname() and run.info.end_time:
+                place = tags.get("preset", ""), tags.get("cell", ""), tags.get("variant", "")
+                found.setdefault(place, []).append((run.info.end_time - run.info.start_time) / 1000)
+        return found
+
+    def trained(self, fingerprint: str) -> tuple[str, Trained]:
+        """The id of a finished run, its checkpoint on this machine and its curve.
+
+        Raises:
+            KeyError: where there is no such run.
+            StoreError: where its checkpoint cannot be fetched.
+        """
+        run = self.latest([fingerprint])[fingerprint]
+        location = f"{run.info.artifact_uri}/{CHECKPOINT}"
+        checkpoint = local_path(location) or Path(mlflow.artifacts.download_artifacts(location, tracking_uri=self.uri))
+        return str(run.info.run_id), Trained(checkpoint, self._result(run)["curve"])
+
     @staticmethod
     def _has_result(run: Run) -> bool:
         path = local_path(f"{run.info.artifact_uri}/{RESULT_FILE}")
@@ -218,23 +272,31 @@ class Store:
         """Enters into a study what it took from others: children that copy the figures and name their source."""
         latest = self.latest(planned.fingerprint for planned in planned_runs)
         copies = self._search("tags.kind = 'copy'")
-        entered = {(copy.data.tags["study"], copy.data.tags["shared_from"]) for copy in copies}
+        entered = {(copy.data.tags["study"], copy.data.tags["shared_from"]): copy for copy in copies}
         for planned in {planned.fingerprint: planned for planned in planned_runs}.values():
             run = latest.get(planned.fingerprint)
             if run is None or run.info.status != FINISHED or run.data.tags.get("study") == planned.study:
                 continue
-            if (planned.study, run.info.run_id) not in entered:
+            copy = entered.get((planned.study, run.info.run_id))
+            if copy is None:
                 self._copy(run, planned, parent)
+            elif copy.data.tags.get(MEASURES_TAG) != run.data.tags.get(MEASURES_TAG):
+                self._fill(copy.info.run_id, run)  # more has been measured of it since
 
     def _copy(self, run: Run, planned: PlannedRun, parent: str) -> None:
         made = {name: value for name, value in run.data.tags.items() if name in MADE_BY}
         tags = {**_tags(planned, parent), **made, "kind": "copy", "shared_from": run.info.run_id}
         copy = self._create(planned.study, planned.name, tags)
-        now = int(time.time() * 1000)
-        self._log_metrics(copy.info.run_id, [Metric(k, v, now, 0) for k, v in run.data.metrics.items()])
         self.client.log_batch(copy.info.run_id, params=[Param(k, v) for k, v in run.data.params.items()])
-        self.client.log_dict(copy.info.run_id, self._result(run), RESULT_FILE)
+        self._fill(copy.info.run_id, run)
         self.client.set_terminated(copy.info.run_id, FINISHED)
+
+    def _fill(self, copy_id: str, run: Run) -> None:
+        """Gives a copy the figures of its source."""
+        now = int(time.time() * 1000)
+        self._log_metrics(copy_id, [Metric(k, v, now, 0) for k, v in run.data.metrics.items()])
+        self.client.log_dict(copy_id, self._result(run), RESULT_FILE)
+        self.client.set_tag(copy_id, MEASURES_TAG, run.data.tags.get(MEASURES_TAG, ",".join(USUAL_MEASURES)))
 
     def records(self, runs: Iterable[PlannedRun]) -> list[RunRecord]:
         """What the store holds of planned runs: for each the latest that ended, whatever its outcome."""
@@ -267,6 +329,8 @@ class Store:
             curve={name: [float(v) for v in values] for name, values in result["curve"].items()},
             test_sets=[(str(name), float(ratio), int(n)) for name, ratio, n in result["test_sets"]],
             examples=result["examples"],
+            text_scores=result.get("text_scores", ()),  # results of older versions have neither
+            data_notes=result.get("notes", ()),
         )
 
     def _result(self, run: Run) -> dict[str, Any]:
@@ -301,6 +365,19 @@ class Store:
             if not token:
                 break
         return found
+
+
+def _kept(result: RunResult) -> dict[str, Any]:
+    """What a result's file holds."""
+    return {
+        "metrics": result.metrics,
+        "curve": result.curve,
+        "test_sets": result.test_sets,
+        "examples": result.examples,
+        "measures": list(result.measures),
+        "text_scores": list(result.text_scores),
+        "notes": list(result.notes),
+    }
 
 
 def local_path(location: str) -> Path | None:

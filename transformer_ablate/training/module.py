@@ -14,19 +14,24 @@ from transformer_ablate.core import build_model
 from transformer_ablate.data.examples import Batch, decoder_inputs
 from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
 from transformer_ablate.training.losses import cross_entropy
+from transformer_ablate.training.sequential import REGIMES, check_sampling, sampled_places
 
 
 class Seq2SeqModule(LightningModule):
-    """Teacher-forced training of one recipe.
+    """Training of one recipe, under gold prefixes or partly under the model's own.
 
     Args:
         recipe: the recipe, or its ``to_dict()`` (what checkpoints hold: plain values that load under ``weights_only``).
         source_size, target_size: vocabulary sizes.
+
+    Raises:
+        ConfigError: where a component, or the training regime, refuses what the recipe asks of it.
     """
 
     def __init__(self, recipe: Recipe | dict[str, Any], source_size: int, target_size: int) -> None:
         super().__init__()
         self.recipe = Recipe.from_dict(recipe) if isinstance(recipe, dict) else recipe
+        check_sampling(self.recipe.train)
         plain = {"recipe": self.recipe.to_dict(), "source_size": source_size, "target_size": target_size}
         self.save_hyperparameters(plain)
         self.model = build_model(self.recipe.model, source_size, target_size, self.recipe.train.seed)
@@ -35,9 +40,14 @@ class Seq2SeqModule(LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
         """The batch's loss and, as ``nll``, its hard-target loss in nats a token, comparable across label smoothing."""
         targets = batch.target[:, 1:]
-        logits = self.model(batch.source, decoder_inputs(batch.target))
-        alpha = self.recipe.train.label_smoothing
-        loss = cross_entropy(logits, targets, alpha, self.recipe.train.smoothing)
+        train, inputs = self.recipe.train, decoder_inputs(batch.target)
+        own = None
+        if train.sampling:
+            share = train.sampling * min(1.0, (self.global_step + 1) / max(1, train.max_steps))
+            own = sampled_places(inputs, share, train.seed, self.global_step, batch_index)
+        logits = REGIMES[train.regime](self.model, batch.source, inputs, own)
+        alpha = train.label_smoothing
+        loss = cross_entropy(logits, targets, alpha, train.smoothing)
         nll = loss.detach() if alpha == 0 else cross_entropy(logits.detach(), targets)
         return {"loss": loss, "nll": nll}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from transformer_ablate import options
 from transformer_ablate.core.positions.base import OPTIONS, Geometry, PositionalEncoding, wide
-from transformer_ablate.core.positions.scaling import build_scaling
-from transformer_ablate.errors import ConfigError
+from transformer_ablate.core.positions.scaling import LIMITS, Scaling, build_scaling
+from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 
 
@@ -49,6 +50,11 @@ class Rotary(PositionalEncoding):
         scaling: how the frequencies are changed for sentences longer than those of training, a name of ``SCALINGS``
             (scaling.py). Lengths are those of the keys' sentences, in cross-attention of the sources.
         factor, trained_length, alpha, beta, temperature: arguments of the scaling, for those that have them.
+        evaluation: another scaling, with its arguments, e.g. ``{scaling: pi, factor: 4}``, that takes the place of the
+            trained one whenever the module does not train: what a scaling does to a finished model.
+
+    Attributes:
+        scaling: the one in use; ``train()`` and ``eval()`` choose it.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Rotary(PositionalEncoding):
         alpha: float | None = None,
         beta: float | None = None,
         temperature: bool | None = None,
+        evaluation: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(geometry)
         _check_even(geometry)
@@ -74,8 +81,16 @@ class Rotary(PositionalEncoding):
             "beta": beta,
             "temperature": temperature,
         }
-        self.scaling = build_scaling(scaling, given, geometry.d_head)
+        trained = build_scaling(scaling, given, geometry.d_head)
+        evaluated = trained if evaluation is None else _build_evaluated(evaluation, geometry.d_head)
+        self._scalings = {True: trained, False: evaluated}
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """See :meth:`torch.nn.Module.train`; also chooses the scaling."""
+        self.scaling = self._scalings[mode]
         self.keys_move = self.scaling.moves
+        return super().train(mode)
 
     def angles(self, positions: Tensor, lengths: Tensor) -> Tensor:
         """Positions (L,) or (B, L) -> (L, d_head / 2) or (B, L, d_head / 2), float64."""
@@ -97,6 +112,21 @@ class Rotary(PositionalEncoding):
 def turns(magnitudes: Tensor, angles: Tensor, dtype: torch.dtype) -> Tensor:
     """``magnitude e^(i angle)``, (..., L, d_head / 2) -> (..., 1, L, d_head / 2) for queries or keys of ``dtype``."""
     return torch.polar(magnitudes, angles).to(wide(dtype).to_complex()).unsqueeze(-3)
+
+
+def _build_evaluated(values: Any, width: int) -> Scaling:
+    """The scaling that ``evaluation`` asks for, for heads of ``width``."""
+    field, known = f"{OPTIONS}.evaluation", ("scaling", *LIMITS)
+    if not isinstance(values, Mapping):
+        raise ConfigError(field, values, "a scaling with its arguments, as in {scaling: pi, factor: 4}")
+    for option in values:
+        if option not in known:
+            raise unknown_name(field, option, known)
+    arguments = {option: value for option, value in values.items() if option != "scaling"}
+    try:
+        return build_scaling(values.get("scaling", "none"), arguments, width)
+    except ConfigError as error:
+        raise ConfigError(error.field.replace(OPTIONS, field), error.value, error.allowed, error.fix) from None
 
 
 def _check_even(geometry: Geometry) -> None:

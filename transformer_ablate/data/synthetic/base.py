@@ -11,7 +11,6 @@ import numpy as np
 
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data.examples import PackedSequences, Pairs, TestSet
-from transformer_ablate.data.options import configured
 from transformer_ablate.data.stable import row_hashes, stable_generator
 from transformer_ablate.data.task import Task, TaskData
 from transformer_ablate.data.vocabulary import N_SPECIALS, Vocabulary
@@ -56,7 +55,7 @@ class SyntheticTask(Task):
     space of strings is. All sets are frozen: they depend on the config alone.
 
     Where a subclass says nothing else, its source is the string, and its target a function of it: the best that a model
-    can reach is an NLL of 0 and an accuracy of 1. A constructor's arguments are what ``data.task_options`` may hold.
+    can reach is an NLL of 0 and an accuracy of 1.
     """
 
     exact: ClassVar[bool] = True
@@ -102,11 +101,12 @@ class SyntheticTask(Task):
         """What is trained and scored as the target in place of ``answers``, shape (n, width)."""
         return answers
 
+    def alignment(self, source_length: int, target_length: int) -> np.ndarray | None:
+        """Where in its source each target symbol stands, shape (target_length,); None if lengths do not tell."""
+        return None
+
     def load(self, config: DataConfig) -> TaskData:
         """See :meth:`Task.load`; ``max_length`` is N, the length of the strings, which a source may exceed."""
-        return configured(self, config)._load(config)
-
-    def _load(self, config: DataConfig) -> TaskData:
         if config.train_examples == 0:
             allowed = "at least 1: a synthetic task has no natural size"
             raise ConfigError("data.train_examples", 0, allowed, "give the number of strings, e.g. 100000")
@@ -131,6 +131,7 @@ class SyntheticTask(Task):
             source_vocabulary=vocabulary,
             target_vocabulary=vocabulary,
             exact=self.exact,
+            alignment=self.alignment,
         )
 
     def _part(self, config: DataConfig, part: str, n: int, length: tuple[int, int], held_out: bool) -> Sample:

@@ -22,6 +22,9 @@ class Copy(SyntheticTask):
     def targets(self, symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return symbols, lengths
 
+    def alignment(self, source_length: int, target_length: int) -> np.ndarray:
+        return np.arange(source_length - target_length, source_length)  # what stands in front of the string is dropped
+
 
 @registry.TASKS.register("copy-unique")
 class CopyUnique(Copy):
@@ -86,6 +89,9 @@ class Duplicate(SyntheticTask):
     def targets(self, symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         again = np.arange(2 * symbols.shape[1]) % lengths[:, None]
         return np.take_along_axis(symbols, again, axis=1), 2 * lengths
+
+    def alignment(self, source_length: int, target_length: int) -> np.ndarray:
+        return np.arange(target_length) % source_length
 
 
 @registry.TASKS.register("noisy-copy")

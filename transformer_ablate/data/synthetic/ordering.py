@@ -16,6 +16,9 @@ class Reverse(SyntheticTask):
         from_the_end = lengths[:, None] - 1 - np.arange(symbols.shape[1])
         return np.take_along_axis(symbols, np.maximum(from_the_end, 0), axis=1), lengths
 
+    def alignment(self, source_length: int, target_length: int) -> np.ndarray:
+        return np.arange(target_length)[::-1]
+
 
 @registry.TASKS.register("sort")
 class Sort(SyntheticTask):

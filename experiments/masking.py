@@ -1,0 +1,99 @@
+"""What do the masks buy?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformer_ablate.studies.claims import Claim, difference
+from transformer_ablate.studies.cli import main
+from transformer_ablate.studies.rules import Beyond, Holds
+from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+
+# One layer a stack and few steps in every preset: the effects are of the masks, not of depth.
+SMALL: dict[str, Any] = {
+    "data.max_length": 8,
+    "data.test_examples": 500,
+    "model.d_model": 32,
+    "model.d_ff": 128,
+    "model.encoder_layers": 1,
+    "model.decoder_layers": 1,
+    "train.max_steps": 500,
+}
+
+STUDY = Study(
+    name="masking",
+    question="What do the causal mask and the padding mask buy?",
+    cells=(
+        Cell(
+            "copy", "synthetic", {"data.task": "copy", **SMALL}, "edit_distance", "repeat a string of up to N symbols"
+        ),
+        Cell(
+            "noisy-copy",
+            "synthetic",
+            {"data.task": "noisy-copy", **SMALL},
+            "em",
+            "the same, with one label in ten replaced at random: what cannot be known can only leak",
+        ),
+    ),
+    variants=(
+        Variant("both-masks", {}, why="the decoder sees no later token, and nothing sees padding"),
+        Variant("no-causal-mask", {"model.causal_mask": False}, why="in training the decoder sees what it is to say"),
+        Variant(
+            "no-padding-mask",
+            {"model.padding_mask": False},
+            ("copy",),
+            why="padding is attended to as if it were a token",
+        ),
+        Variant(
+            "causal-encoder",
+            {"model.causal_encoder": True},
+            ("copy",),
+            level="further",
+            why="the encoder sees no later token either",
+        ),
+    ),
+    contrasts=(
+        Contrast("no-causal-mask", "both-masks", "copy/edit_distance/1"),
+        Contrast("no-causal-mask", "both-masks", "noisy-copy/final_nll"),
+        Contrast("no-padding-mask", "both-masks", "copy/nll/1"),
+    ),
+    claims=(
+        Claim(
+            "causal-mask-stops-leak",
+            "Without the causal mask the training loss falls lower, because the answer leaks.",
+            "Vaswani et al. 2017, section 3.2.3",
+            "noisy copy, training NLL at the end: no causal mask − both masks < 0",
+            Beyond(0.0, below=True),
+            (difference("no-causal-mask", "both-masks", "noisy-copy/final_nll"),),
+            remark="by construction: with both masks the noise cannot be known",
+        ),
+        Claim(
+            "causal-mask-stops-leak-free",
+            "What was learnt without the causal mask fails as soon as the model must go by its own words.",
+            "Vaswani et al. 2017, section 3.2.3",
+            "noisy copy, greedy outputs, EM up to N: no causal mask − both masks < -.5",
+            Beyond(0.5, below=True, counted=True),
+            (difference("no-causal-mask", "both-masks", "noisy-copy/em/1"),),
+            remark="by construction",
+        ),
+        Claim(
+            "padding-mask-independence",
+            "With a padding mask a sentence's output does not depend on what it is batched with; without, it does.",
+            "course notes",
+            "no training: alone against in a batch",
+            Holds("padding-mask-independence"),
+            kind="exact",
+            remark="by construction; it is the causal mask, not this one, that stops peeking",
+        ),
+    ),
+    notes=(
+        "Without a causal mask whatever is scored under the gold prefix sees the answer: on copy read the edit "
+        "distance, the length error and the share at the cap, which come from what the model writes freely. Copying "
+        "without noise can be learnt to a loss of 0 with both masks; noisy copy, whose exact match is that of greedy "
+        "outputs, has something to leak.",
+        "One layer a stack, N = 8 and 500 steps in every preset: both effects are of the masks, not of depth.",
+    ),
+)
+
+if __name__ == "__main__":
+    main([STUDY], program="experiments.masking")

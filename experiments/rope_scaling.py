@@ -1,0 +1,127 @@
+"""Does RoPE reach longer inputs by position interpolation, NTK-aware scaling, dynamic NTK or YaRN?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformer_ablate.studies.claims import Claim, Ratio, Value, difference
+from transformer_ablate.studies.cli import main
+from transformer_ablate.studies.rules import Beyond, Within
+from transformer_ablate.studies.study import Cell, Contrast, FromBase, Study, Variant
+
+FACTOR = 4  # the longest test strings over the longest of training
+BASE = 100  # at 10 000 nearly all pairs turn so slowly that all scalings are the same at these lengths
+FAR = ("3", "4")
+# YaRN's bounds on turns within the training length: of the eight pairs the first turns 1.6 times, the fifth .16 times.
+TURNS = {"alpha": 0.25, "beta": 1.0}
+LLAMA = {"alpha": 1.0, "beta": 32.0}
+
+
+def rotary(base: int = BASE, **options: Any) -> dict[str, Any]:
+    """Options of self- and cross-attention alike; ``trained=True`` stands for the training length in tokens."""
+
+    def filled(tokens: int, values: dict[str, Any]) -> dict[str, Any]:
+        inner = {name: filled(tokens, value) if isinstance(value, dict) else value for name, value in values.items()}
+        return {**inner, "trained_length": tokens} if inner.pop("trained", False) else inner
+
+    text = ", ".join([f"base {base}", *(f"{name}: {value}" for name, value in options.items())])
+    value = FromBase(text, lambda recipe: {"base": base, **filled(recipe.data.max_length + 2, options)})
+    return {"model.position_options": value, "model.cross_position_options": value}
+
+
+SCALINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "pi": ({"scaling": "pi", "factor": FACTOR}, "Position interpolation", "Chen et al. 2023"),
+    "ntk": ({"scaling": "ntk", "factor": FACTOR}, "NTK-aware scaling", "Peng et al. 2023, section 3.1"),
+    "yarn": (
+        {"scaling": "yarn", "factor": FACTOR, "trained": True, **TURNS},
+        "YaRN, by the paper,",
+        "Peng et al. 2023, section 3.2",
+    ),
+    "yarn-reference": (
+        {"scaling": "yarn_reference", "factor": FACTOR, "trained": True, **TURNS},
+        "YaRN, by its authors' code,",
+        "Peng et al. 2023, code",
+    ),
+}
+
+
+def claims_of(arm: str) -> tuple[Claim, ...]:
+    """What is said of one scaling, read with no further training."""
+    _, who, source = SCALINGS[arm]
+    gains = tuple(difference("raw", arm, f"copy/nll/{ratio}") for ratio in FAR)
+    shares = tuple(Ratio((Value(arm, f"copy/em/{ratio}"), Value(arm, "copy/em/1"))) for ratio in FAR)
+    return (
+        Claim(f"{arm}-extends", f"{who} makes RoPE work better on longer inputs.", source,
+              "copy, rotary cross-attention, NLL at 3× and 4×: raw − scaled", Beyond(0.05), gains,
+              remark="it helps perplexity in language models; exact tasks are open"),
+        Claim(f"{arm}-fixes", f"{who} lets RoPE keep at least half of its exact match on longer inputs.", source,
+              "copy, rotary cross-attention, EM at 3× and 4× over EM within N ≥ .5",
+              Beyond(0.0, bound=0.5, counted=True), shares, remark="open"),
+        Claim(f"{arm}-keeps-short", f"{who} costs nothing within the training length.", source,
+              "copy, rotary cross-attention, NLL within N: scaled − raw, ±.02", Within(0.02),
+              (difference(arm, "raw", "copy/nll/1"),), remark="open without further training"),
+    )  # fmt: skip
+
+
+STUDY = Study(
+    name="rope_scaling",
+    question="Does RoPE reach longer inputs by PI, NTK-aware scaling, dynamic NTK or YaRN?",
+    cells=(
+        Cell(
+            "copy",
+            "synthetic",
+            {
+                "data.task": "copy",
+                "data.max_length": 8,
+                "model.d_model": 32,
+                "model.d_ff": 128,
+                "model.n_heads": 2,
+                "model.position": "rope",
+                "model.cross_position": "rotary",
+                "model.position_options": {"base": BASE},
+                "model.cross_position_options": {"base": BASE},
+            },
+            "em",
+            "repeat a string of up to N symbols",
+        ),
+    ),
+    variants=(
+        Variant("raw", {}, why="RoPE as it was trained, in self- and in cross-attention"),
+        *(
+            Variant(arm, rotary(evaluation=options), why=f"trained raw, read with it: {source}")
+            for arm, (options, _, source) in SCALINGS.items()
+        ),
+        Variant("dynamic-ntk", rotary(evaluation={"scaling": "dynamic_ntk", "trained": True}), level="further",
+                why="trained raw, read with the base of each sentence's own length (Peng et al. 2023, section 3.3)"),
+        Variant("yarn-llama", rotary(evaluation={**SCALINGS["yarn"][0], **LLAMA}), level="further",
+                why="YaRN with the bounds that suit LLaMA: at these lengths nearly interpolation"),
+        *(
+            Variant(f"{arm}-trained", rotary(**SCALINGS[arm][0]), level="further",
+                    why="trained with it from the first step, on short strings only")
+            for arm in SCALINGS
+        ),
+        Variant("raw-10000", rotary(10_000), level="further", why="raw at the usual base"),
+        *(
+            Variant(f"{arm}-10000", rotary(10_000, evaluation=SCALINGS[arm][0]), level="further",
+                    why="at the usual base, trained raw, read with it")
+            for arm in SCALINGS
+        ),
+    ),
+    contrasts=tuple(Contrast(arm, "raw", f"copy/nll/{ratio}") for arm in SCALINGS for ratio in FAR),
+    claims=tuple(claim for arm in SCALINGS for claim in claims_of(arm)),
+    notes=(
+        "Every scaling but those called -trained is put on at evaluation only (0 steps): its arm trains exactly the "
+        "weights of raw. It covers self-attention and cross-attention, which would otherwise disagree on positions.",
+        f"The factor is {FACTOR} at every length, so that short strings show what it costs. Heads are 16 wide and the "
+        f"base is {BASE}: at 10 000 the scalings coincide at this size. N = 8 in every preset.",
+    ),
+    left_out=(
+        (
+            "pi, ntk, yarn after N fine-tuning steps",
+            "a run cannot change its scaling while it trains yet: -trained arms have it from the first step",
+        ),
+    ),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    main([STUDY], program="experiments.rope_scaling")

@@ -1,0 +1,203 @@
+"""Golden numbers and laws of the tests that claims are decided by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from transformer_ablate.errors import ConfigError
+from transformer_ablate.report.hypotheses import (
+    detectable_effect,
+    fisher,
+    interaction,
+    log_slope_last_octave,
+    n_needed,
+    paired_power,
+    slope,
+    tost,
+)
+
+
+@pytest.mark.parametrize(("n", "effect"), [(5, 1.68), (8, 1.16), (10, 1.00), (20, 0.66)])
+def test_detectable_effect_golden(n: int, effect: float) -> None:
+    assert detectable_effect(n) == pytest.approx(effect, abs=0.005)
+
+
+def integrated_power(n: int, effect: float) -> float:
+    """Power by integration of the normal tails over the chi-square of the variance: no noncentral t in it."""
+    critical, shift = stats.t.ppf(0.975, n - 1), effect * math.sqrt(n)
+
+    def density(v: float) -> float:
+        edge = critical * math.sqrt(v / (n - 1))
+        return float((stats.norm.sf(edge - shift) + stats.norm.cdf(-edge - shift)) * stats.chi2.pdf(v, n - 1))
+
+    return float(integrate.quad(density, 0, 20 * n, limit=200)[0])
+
+
+@pytest.mark.parametrize(("n", "effect"), [(2, 1.0), (3, 3.264), (8, 0.0), (8, -0.5), (8, 2.0), (20, 0.66)])
+def test_power_matches_an_integration_without_the_noncentral_t(n: int, effect: float) -> None:
+    assert paired_power(n, effect) == pytest.approx(integrated_power(n, abs(effect)), abs=1e-6)
+
+
+def test_three_seeds_find_only_effects_of_three_standard_deviations() -> None:
+    assert integrated_power(3, detectable_effect(3)) == pytest.approx(0.8, abs=1e-6)
+    assert detectable_effect(3) == pytest.approx(3.264, abs=0.001)
+
+
+@settings(deadline=None, max_examples=15)  # the machine is shared
+@given(st.floats(0.05, 20), st.floats(0.5, 0.99))
+def test_n_needed_is_the_first_number_with_the_power(effect: float, power: float) -> None:
+    n = n_needed(1.0, effect, power)
+    assert n is not None
+    assert paired_power(n, effect) >= power
+    assert n == 2 or paired_power(n - 1, effect) < power
+
+
+def test_n_needed_depends_on_the_ratio_alone_and_can_be_none_or_huge() -> None:
+    assert n_needed(1.0, 1.0) == n_needed(0.02, -0.02) == 10
+    assert n_needed(1.0, 1.17) == 8
+    assert n_needed(1.0, 0.0) is n_needed(0.0, 1.0) is n_needed(math.nan, 1.0) is None
+    assert n_needed(1.0, 1e-4) == 784_887_974  # (1.9599640 + .8416212)² · 10⁸
+
+
+@pytest.mark.parametrize("power", [0.0, 0.49, 1.0, math.nan])
+def test_power_outside_its_range_is_refused(power: float) -> None:
+    with pytest.raises(ConfigError, match="power"):
+        detectable_effect(8, power)
+
+
+def test_tost_matches_two_one_sided_tests_of_scipy() -> None:
+    x = [0.02, -0.01, 0.03, 0.00, 0.015, -0.02]
+    found = tost(x, 0.03)
+    low = stats.ttest_1samp(x, -0.03, alternative="greater")
+    high = stats.ttest_1samp(x, 0.03, alternative="less")
+    assert found.p == pytest.approx(max(low.pvalue, high.pvalue), rel=1e-9)
+    interval = stats.ttest_1samp(x, 0.0).confidence_interval(0.9)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    assert found.equivalent
+
+
+@settings(deadline=None, max_examples=30)  # the machine is shared
+@given(st.lists(st.floats(-2, 2), min_size=2, max_size=10), st.floats(0.01, 3))
+def test_equivalence_is_the_90_percent_interval_within_the_margin(x: list[float], margin: float) -> None:
+    found, mirrored = tost(x, margin), tost([-d for d in x], margin)
+    assert found.p == mirrored.p
+    assert found.low is not None
+    assert found.high is not None
+    if found.p is None:
+        assert not found.equivalent
+    elif abs(found.p - 0.05) > 1e-9:
+        assert found.equivalent == (-margin < found.low and found.high < margin)
+
+
+def test_tost_without_width_never_decides() -> None:
+    for x in ([0.0, 0.0, 0.0, 0.0], [0.1 + 0.2 - 0.3, 0.0, 0.0], [0.5]):
+        found = tost(x, 0.05)
+        assert found.p is None
+        assert not found.equivalent
+
+
+def test_tost_counts_values_that_are_not_finite() -> None:
+    found = tost([0.01, math.nan, 0.02, -math.inf], 0.5)
+    assert (found.n, found.excluded, found.mean) == (2, 2, pytest.approx(0.015))
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
+def test_margin_must_be_positive(margin: float) -> None:
+    with pytest.raises(ConfigError, match="margin"):
+        tost([0.1, 0.2], margin)
+
+
+def test_fisher_golden() -> None:
+    found = fisher(8, 8, 3, 8)  # by hand: C(8,3) / C(16,5) tables have all 5 failures in b
+    assert found.p_greater == pytest.approx(56 / 4368, rel=1e-9)
+    assert found.p == pytest.approx(2 * 56 / 4368, rel=1e-9)
+    assert found.p_less == pytest.approx(1.0)
+    assert found.difference == 0.625
+    assert fisher(3, 3, 0, 3).p == pytest.approx(0.1)  # three seeds a side cannot reach 5 %
+
+
+def test_fisher_without_seeds_and_with_impossible_counts() -> None:
+    assert fisher(0, 0, 3, 8).p is None
+    with pytest.raises(ConfigError, match="k_b: got 9"):
+        fisher(1, 8, 9, 8)
+
+
+@settings(deadline=None, max_examples=15)  # the machine is shared
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_fisher_swaps_with_its_sides(k_a: int, k_b: int) -> None:
+    one, two = fisher(k_a, 8, k_b, 8), fisher(k_b, 8, k_a, 8)
+    assert one.p == pytest.approx(two.p, rel=1e-9)
+    assert one.p_greater == pytest.approx(two.p_less, rel=1e-9)
+
+
+def test_interaction_is_a_difference_of_differences_by_seed() -> None:
+    a1, a0 = {0: 5.0, 1: 7.0, 2: 6.5, 3: 1.0}, {0: 1.0, 1: 2.0, 2: 2.0, 3: 1.0}
+    b1, b0 = {0: 3.0, 1: 3.5, 2: math.nan, 3: 2.0}, {1: 2.5, 0: 2.0, 2: 0.0, 3: 1.0}
+    found = interaction(a1, a0, b1, b0)
+    assert found.differences == {0: 3.0, 1: 4.0, 3: -1.0}
+    assert found.p == pytest.approx(stats.ttest_1samp([3.0, 4.0, -1.0], 0).pvalue)
+    swapped = interaction(b1, b0, a1, a0)
+    assert swapped.summary.mean == -2.0
+    assert swapped.p == found.p
+
+
+def test_interaction_of_additive_arms_carries_no_p() -> None:
+    base = {s: 0.1 * s for s in range(5)}
+    plus = [{s: v + shift for s, v in base.items()} for shift in (0.7, 0.4, 0.5, 0.2)]
+    assert interaction(*plus).summary.zero_width
+    assert interaction(*plus).p is None
+
+
+def test_slope_matches_least_squares_of_every_seed() -> None:
+    rng = np.random.default_rng(3)
+    x, y = [1.0, 2.0, 4.0, 7.0], rng.normal(size=(6, 4))
+    found = slope(x, dict(enumerate(y)))
+    expected = [stats.linregress(x, row).slope for row in y]
+    assert list(found.differences.values()) == pytest.approx(expected)
+    assert found.p == pytest.approx(stats.ttest_1samp(expected, 0).pvalue)
+
+
+def test_flat_series_have_slopes_without_width_and_gaps_leave_a_seed_out() -> None:
+    flat = slope([0, 1, 2], {0: [0.1] * 3, 1: [0.7] * 3, 2: [0.3] * 3})
+    assert (flat.summary.zero_width, flat.p) == (True, None)
+    assert slope([0, 1], {0: [0.0, 2.0], 5: [math.nan, 1.0]}).differences == {0: 2.0}
+
+
+@pytest.mark.parametrize("x", [[1.0], [2.0, 2.0], [0.0, math.inf]])
+def test_slope_refuses_an_x_without_spread(x: list[float]) -> None:
+    with pytest.raises(ConfigError, match="x: got"):
+        slope(x, {0: [1.0] * len(x)})
+
+
+def test_slope_refuses_a_series_of_another_length() -> None:
+    with pytest.raises(ConfigError, match=r"values\[4\]"):
+        slope([0, 1], {4: [1.0, 2.0, 3.0]})
+
+
+@settings(deadline=None, max_examples=30)  # the machine is shared
+@given(st.floats(0, 3), st.permutations([64, 128, 256, 512]))
+def test_log_slope_recovers_a_power_law(exponent: float, lengths: list[int]) -> None:
+    found = log_slope_last_octave(lengths, [1e-6 * length**exponent for length in lengths])
+    assert found == pytest.approx(exponent, abs=1e-9)
+
+
+def test_log_slope_is_that_of_the_last_octave_alone() -> None:
+    assert log_slope_last_octave([64, 128, 256], [5.0, 5.0, 20.0]) == 2.0
+    assert log_slope_last_octave([64, 96, 128], [1.0, 9.0, 2.0]) == 1.0
+    assert log_slope_last_octave([64, 128], [1.0, math.nan]) is None
+    assert log_slope_last_octave([64, 128], [0.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "seconds"),
+    [([], []), ([64, 100], [1, 2]), ([64, 64, 128], [1, 2, 3]), ([64, 128], [1]), ([0, 0], [1, 2])],
+)
+def test_log_slope_needs_an_octave(lengths: list[float], seconds: list[float]) -> None:
+    with pytest.raises(ConfigError):
+        log_slope_last_octave(lengths, seconds)

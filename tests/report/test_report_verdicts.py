@@ -1,0 +1,243 @@
+"""Verdicts follow from stored values and the claim alone: swap the arms and they swap, remove seeds and they go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_ablate.measures.exact import Checked
+from transformer_ablate.report.verdicts import judge
+from transformer_ablate.studies.claims import Claim, Minus, Ratio, ShareDifference, Slope, Value, difference
+from transformer_ablate.studies.rules import Beyond, Bounded, FailsMore, Holds, KeepsTo, NeverFails, Within
+
+SEEDS = 8
+OPPOSITE = {"supported": "refuted", "indicated": "counter-indicated", "inconclusive": "inconclusive"}
+
+
+@dataclass
+class Stored:
+    """Values as a report would have them."""
+
+    table: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict)
+    failures: dict[str, dict[int, bool]] = field(default_factory=dict)
+    checks: dict[str, Checked] = field(default_factory=dict)
+
+    def values(self, arm: str, key: str) -> Mapping[int, float]:
+        return self.table.get((arm, key), {})
+
+    def buckets(self, cell: str, metric: str) -> Sequence[tuple[str, float]]:
+        return [("1", 1.0), ("1.5", 1.5), ("2", 2.0)]
+
+    def outcomes(self, arm: str, cell: str) -> Mapping[int, bool]:
+        return self.failures.get(arm, {})
+
+    def check(self, name: str) -> Checked | None:
+        return self.checks.get(name)
+
+    def swapped(self) -> Stored:
+        other = {"a": "b", "b": "a"}
+        return Stored(
+            {(other[arm], key): values for (arm, key), values in self.table.items()},
+            {other[arm]: seeds for arm, seeds in self.failures.items()},
+        )
+
+    def first(self, n: int) -> Stored:
+        kept = {place: {s: v for s, v in values.items() if s < n} for place, values in self.table.items()}
+        return Stored(kept, {arm: {s: v for s, v in seeds.items() if s < n} for arm, seeds in self.failures.items()})
+
+
+def stored(a: Sequence[float], b: Sequence[float], key: str = "g2p/nll/test") -> Stored:
+    return Stored({("a", key): dict(enumerate(a)), ("b", key): dict(enumerate(b))})
+
+
+def claim(rule: Any, *statistics: Any, **more: Any) -> Claim:
+    return Claim("id", "a statement", "somebody", "a cell", rule, tuple(statistics), **more)
+
+
+LARGER = claim(Beyond(0.02), difference("a", "b", "g2p/nll/test"))
+NOISE = np.random.default_rng(0).normal(0, 0.01, (2, SEEDS))
+APART = stored(1.0 + NOISE[0], 0.8 + NOISE[1])
+
+
+def test_an_effect_past_its_margin_is_supported_and_the_swapped_one_refuted() -> None:
+    found = judge(LARGER, APART)
+    assert found.word == "supported"
+    assert found.n == SEEDS
+    assert found.effect == pytest.approx(float((1.0 + NOISE[0] - 0.8 - NOISE[1]).mean()))
+    assert judge(LARGER, APART.swapped()).word == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "word"), [(8, "supported"), (7, "indicated"), (3, "indicated"), (2, "inconclusive"), (1, "inconclusive")]
+)
+def test_with_fewer_seeds_a_verdict_weakens(seeds: int, word: str) -> None:
+    assert judge(LARGER, APART.first(seeds)).word == word
+
+
+def test_without_values_nothing_was_run_and_the_arms_are_named() -> None:
+    found = judge(LARGER, Stored())
+    assert found.word == "not run"
+    assert "a in g2p" in found.note
+
+
+def test_an_interval_without_width_decides_nothing() -> None:
+    found = judge(LARGER, stored([1.0] * SEEDS, [0.5] * SEEDS))
+    assert found.word == "inconclusive"
+    assert "no width" in found.note
+
+
+def test_an_effect_below_three_margins_is_not_indicated() -> None:
+    near = stored([0.05, 0.055, 0.045], [0.0, 0.0, 0.0])
+    assert judge(LARGER, near).word == "inconclusive"
+    assert judge(claim(Beyond(0.01), *LARGER.statistics), near).word == "indicated"
+
+
+def test_an_undecided_claim_says_how_many_seeds_would_decide() -> None:
+    wide = stored(np.linspace(-0.1, 0.2, SEEDS), [0.0] * SEEDS)
+    found = judge(LARGER, wide)
+    assert found.word == "inconclusive"
+    assert found.n_needed is not None
+    assert found.n_needed > SEEDS
+
+
+def test_one_seed_that_is_not_finite_is_left_out() -> None:
+    values = [math.nan, *(1.0 + NOISE[0][1:])]
+    assert judge(LARGER, stored(values, 0.8 + NOISE[1])).n == SEEDS - 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=12))
+def test_without_a_margin_swapping_the_arms_turns_every_verdict_round(values: list[float]) -> None:
+    rule = claim(Beyond(0.0), difference("a", "b", "g2p/nll/test"))
+    pairs = stored(values, [0.0] * len(values))
+    word, turned = judge(rule, pairs).word, judge(rule, pairs.swapped()).word
+    assert turned == OPPOSITE.get(word, {v: k for k, v in OPPOSITE.items()}.get(word))
+
+
+def test_exact_match_is_judged_by_counted_seeds() -> None:
+    rule = claim(Beyond(0.05, counted=True), difference("a", "b", "copy/em/2"))
+    collapsed = stored([1.0] * SEEDS, [0.0] * SEEDS, "copy/em/2")
+    assert judge(rule, collapsed).word == "supported"
+    assert judge(rule, collapsed.swapped()).word == "refuted"
+    assert judge(rule, collapsed.first(5)).word == "indicated"
+    mixed = stored([1.0] * 4 + [0.0] * 4, [0.0] * SEEDS, "copy/em/2")
+    assert judge(rule, mixed).word == "inconclusive"
+
+
+def test_several_comparisons_must_hold_together() -> None:
+    both = Stored(
+        {
+            **APART.table,
+            ("b", "g2p/nll/other"): dict(enumerate(1.0 + NOISE[1])),
+            ("a", "g2p/nll/other"): dict(enumerate(1.0 + NOISE[0])),
+        }
+    )
+    family = claim(Beyond(0.02), difference("a", "b", "g2p/nll/test"), difference("a", "b", "g2p/nll/other"))
+    assert judge(claim(Beyond(0.02), family.statistics[0]), both).word == "supported"
+    assert judge(family, both).word != "supported"
+
+
+def test_equivalence_needs_both_tests() -> None:
+    rule = claim(Within(0.05), difference("a", "b", "g2p/nll/test"))
+    same = stored(1.0 + NOISE[0], 1.0 + NOISE[1])
+    assert judge(rule, same).word == "supported"
+    assert judge(rule, APART).word == "refuted"
+    assert judge(rule, same.first(2)).word == "inconclusive"
+    assert judge(rule, APART.first(4)).word == "counter-indicated"
+
+
+def lengths(ratios: Sequence[Sequence[float]]) -> Stored:
+    names = ("1", "1.5", "2")
+    return Stored({("a", f"copy/em/{n}"): dict(enumerate(v)) for n, v in zip(names, ratios, strict=True)})
+
+
+@pytest.mark.parametrize(
+    ("at_twice", "word"),
+    [([0.95] * 8, "supported"), ([0.95] * 7 + [0.0], "supported"), ([0.95] * 4 + [0.0] * 4, "inconclusive"),
+     ([0.0] * 8, "refuted"), ([0.0] * 7 + [0.95], "refuted"), ([0.95] * 3, "indicated"),
+     ([0.0] * 3, "counter-indicated")],
+)  # fmt: skip
+def test_a_length_is_reached_where_most_seeds_keep_their_exact_match(at_twice: list[float], word: str) -> None:
+    ones = [1.0] * len(at_twice)
+    assert judge(claim(KeepsTo("a", "copy", 2)), lengths([ones, ones, at_twice])).word == word
+
+
+def test_a_length_is_not_reached_over_a_gap() -> None:
+    gap = lengths([[1.0] * 8, [0.0] * 8, [1.0] * 8])
+    assert judge(claim(KeepsTo("a", "copy", 2)), gap).word == "inconclusive"
+
+
+def failures(a: Sequence[bool], b: Sequence[bool]) -> Stored:
+    return Stored(failures={"a": dict(enumerate(a)), "b": dict(enumerate(b))})
+
+
+def test_shares_of_failed_seeds_are_compared_by_fisher() -> None:
+    rule = claim(FailsMore("a", "b", "deep"))
+    clear = failures([True] * 8, [False] * 8)
+    assert judge(rule, clear).word == "supported"
+    assert judge(rule, clear.swapped()).word == "refuted"
+    assert judge(rule, clear.first(3)).word == "indicated"
+    assert judge(rule, failures([True] * 3 + [False] * 5, [False] * 8)).word == "inconclusive"
+    assert judge(rule, Stored()).word == "not run"
+
+
+def test_never_failing_is_refuted_by_a_certain_majority_of_failures() -> None:
+    rule = claim(NeverFails(("a",), "deep"))
+    assert judge(rule, failures([False] * 8, [])).word == "supported"
+    assert judge(rule, failures([True] * 8, [])).word == "refuted"
+    assert judge(rule, failures([True] + [False] * 7, [])).word == "inconclusive"
+
+
+@pytest.mark.parametrize(("holds", "word"), [(True, "supported"), (False, "refuted")])
+def test_exact_claims_are_decided_by_their_check_at_any_n(holds: bool, word: str) -> None:
+    exact = claim(Holds("theorem"), kind="exact")
+    assert judge(exact, Stored(checks={"theorem": Checked(holds, 0.5, 1.0, "computed")})).word == word
+    assert judge(exact, Stored()).word == "not run"
+
+
+def test_a_computed_bound_holds_in_every_seed_or_not_at_all() -> None:
+    bound = claim(Bounded("bound"), Value("a", "copy/em/1"))
+    evidence = stored([0.1, 0.2, 0.3], [0.0] * 3, "copy/em/1")
+    evidence.checks["bound"] = Checked(True, 0.3, 0.3, "computed")
+    assert judge(bound, evidence).word == "supported"
+    evidence.table["a", "copy/em/1"][1] = 0.31
+    assert judge(bound, evidence).word == "refuted"
+    assert judge(replace(bound, rule=Bounded("bound", slack=0.02)), evidence).word == "supported"
+
+
+def test_what_needs_a_gpu_is_not_run_without_one() -> None:
+    needs = replace(LARGER, cuda=True)
+    assert judge(needs, APART).word == "not run"
+    assert judge(needs, APART, cuda=True).word == "supported"
+
+
+def test_statistics_are_computed_seed_by_seed() -> None:
+    evidence = Stored(
+        {
+            ("a", "x/r2/0"): {0: 0.9, 1: 0.8},
+            ("a", "x/r2/1"): {0: 0.7, 1: 0.8},
+            ("a", "x/r2/2"): {0: 0.5, 1: 0.8},
+            ("b", "x/r2/0"): {0: 0.3, 2: 0.4},
+        }
+    )
+    assert Slope("a", "x/r2", ("0", "1", "2")).per_seed(evidence) == pytest.approx({0: -0.2, 1: 0.0})
+    assert difference("a", "b", "x/r2/0").per_seed(evidence) == pytest.approx({0: 0.6})
+    assert Ratio((Value("a", "x/r2/0"), Value("b", "x/r2/0"))).per_seed(evidence) == pytest.approx({0: 3.0})
+    assert Minus((Value("a", "x/r2/0"), Value("a", "x/r2/9"))).per_seed(evidence) == {}
+
+
+def test_the_factor_that_moves_the_metric_has_the_larger_share() -> None:
+    table = {(row, column): row + column for row in "pq" for column in "xyz"}
+    by_column = {"x": 0.0, "y": 0.5, "z": 1.0}
+    evidence = Stored({(arm, "copy/em/2"): {0: by_column[arm[1]] + 0.01 * (arm[0] == "q")} for arm in table.values()})
+    found = ShareDifference(table, "copy/em/2").per_seed(evidence)
+    assert 0.99 < found[0] < 1
+    turned = ShareDifference({(c, r): arm for (r, c), arm in table.items()}, "copy/em/2").per_seed(evidence)
+    assert turned[0] == pytest.approx(-found[0])

@@ -1,0 +1,63 @@
+"""Tables of a whole study: its claims, the effects of its two-level design, its Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformer_ablate.report.claims import figures
+from transformer_ablate.report.designs import factorial_effects
+from transformer_ablate.report.index import Index
+from transformer_ablate.report.metrics_catalogue import MISSING, metric_of
+from transformer_ablate.report.pareto import pareto_front, split
+from transformer_ablate.report.views import Entry, Table, contrast_metric, p_text, signed
+
+
+def effects_tables(index: Index) -> list[Table]:
+    """One table for each metric of the study's design whose arms have all been run; else none."""
+    design = index.record.study.factorial
+    if design is None:
+        return []
+    tables = []
+    for key in design.metrics:
+        cell, name = split(key)
+        runs = {levels: index.values(cell, arm, name) for arm, levels in design.arms.items()}
+        if not all(runs.values()):
+            continue
+        metric, rows = metric_of(name), []
+        for effect in factorial_effects(runs, design.factors):
+            summary = effect.effect.summary
+            value = MISSING if summary.mean is None else signed(metric.format(summary.mean))
+            interval = MISSING
+            if summary.low is not None and summary.high is not None:
+                interval = f"[{signed(metric.format(summary.low))}, {signed(metric.format(summary.high))}]"
+            alias = " × ".join(effect.alias) if effect.alias else ""
+            texts = (" × ".join(effect.factors), value, interval, p_text(effect.effect.p), str(summary.n), alias)
+            rows.append([Entry(text) for text in texts])
+        header = [Entry(h) for h in ("Effect", "Size", "95 % interval", "p", "n", "Confounded with")]
+        caption = f"Effects on {contrast_metric(index, key)}: mean at the second level less mean at the first"
+        tables.append(Table(caption, header, rows))
+    return tables
+
+
+def claims_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+    """The claims of one study for its page."""
+    if not rows:
+        return None
+    header = ("Claim", "Statement", "Tested on", "Verdict", "Effect", "n", "Rule", "Remark")
+    lines = []
+    for row in rows:
+        more = f" (about {row['n_needed']} seeds would decide)" if row["n_needed"] else ""
+        remark = "; ".join(text for text in (row["note"], row["remark"]) if text)
+        texts = [row["id"], f"{row['statement']} ({row['source']})", row["cell"], row["verdict"] + more, figures(row)]
+        lines.append([*map(Entry, texts), Entry(str(row["n"])), Entry(row["rule"]), Entry(remark)])
+    return Table("Claims and what the stored values say of them", [Entry(h) for h in header], lines)
+
+
+def front_sentence(index: Index) -> str:
+    """Which arms no other arm beats in everything; empty where the study draws no such picture."""
+    pareto = index.record.study.pareto
+    arms = pareto_front(index, pareto) if pareto is not None else []
+    if not arms:
+        return ""
+    return f"No other arm is at least as good in all of these and better in one (means over seeds): {', '.join(arms)}."
