@@ -55,7 +55,7 @@ def test_every_task_trains_decodes_and_is_measured(task: str, tmp_path: Path) ->
     run = Evaluation(module.model, data.task, recipe)
     quality, extrapolation = Quality().measure(run), Extrapolation().measure(run)
     metrics = {**quality.metrics, **extrapolation.metrics}
-    usual = {"nll", "ppl", "token_accuracy", "em", "length_error", "cap_share"}
+    usual = {"nll", "ppl", "token_accuracy", "free_accuracy", "em", "length_error", "cap_share"}
     if data.task.exact:
         usual |= {"edit_distance", "em_oracle"}
     else:
