@@ -13,14 +13,9 @@ from scipy import stats
 
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.report.designs import VarianceShares, factorial_effects, variance_shares
-from transformer_ablate.report.resampling import Interval, interquartile_mean, iqm_difference, iqm_interval
+from transformer_ablate.report.resampling import Interval, interquartile_mean
 
 Array = np.ndarray
-
-
-def by_task(values: Array) -> dict[str, dict[int, float]]:
-    """(tasks, seeds) to the form that the interval takes."""
-    return {f"task {t}": {s: float(v) for s, v in enumerate(row)} for t, row in enumerate(values)}
 
 
 def as_table(y: Array) -> dict[tuple[str, str], dict[int, float]]:
@@ -42,38 +37,7 @@ def test_interquartile_mean_is_scipys_trimmed_mean(x: list[float]) -> None:
     assert interquartile_mean(x) == pytest.approx(float(stats.trim_mean(x, 0.25)), rel=1e-9, abs=1e-6)
 
 
-def test_iqm_pools_tasks_and_arms() -> None:
-    found = iqm_interval({"copy": {0: [0.0, 7.0], 1: [1.0, 6.0]}, "sort": {0: [2.0, 5.0], 1: [3.0, 4.0]}})
-    assert (found.n, found.estimate) == (4, 3.5)
-
-
-def test_iqm_needs_more_than_five_seeds_for_an_interval() -> None:
-    assert iqm_interval(by_task(np.arange(5.0)[None])).low is None
-    assert iqm_interval(by_task(np.arange(6.0)[None])).low is not None
-    assert iqm_interval({}).estimate is None
-
-
-def test_iqm_leaves_out_seeds_that_are_not_finite() -> None:
-    found = iqm_interval({"copy": {0: 1.0, 1: math.nan, 2: 3.0}})
-    assert (found.n, found.excluded, found.estimate) == (2, 1, 2.0)
-
-
-def test_iqm_difference_is_paired_and_swaps() -> None:
-    rng = np.random.default_rng(1)
-    common, noise = 10 * rng.normal(size=(3, 8)), 0.01 * rng.normal(size=(3, 8))
-    a, b = by_task(common + 1 + noise), by_task(common)
-    one, two = iqm_difference(a, b), iqm_difference(b, a)
-    assert one.estimate == pytest.approx(1.0, abs=0.02)
-    assert one.low is not None
-    assert one.high is not None
-    assert one.high - one.low < 0.1  # unpaired, the common part alone would make it several units wide
-    assert (two.estimate, two.low, two.high) == pytest.approx((-one.estimate, -one.high, -one.low))
-    assert iqm_difference(a, b) == one  # the same values give the same verdict
-
-
 def test_intervals_without_width_never_decide() -> None:
-    found = iqm_interval(by_task(np.ones((2, 8))))
-    assert (found.zero_width, found.excludes(0.0)) == (True, False)
     solid = variance_shares(as_table(np.ones((1, 1, 8)) * np.array([[0.0, 0.1], [0.7, 0.8]])[..., None]))
     assert solid.difference.estimate == pytest.approx(0.49 / 0.5 - 0.01 / 0.5)
     assert (solid.difference.zero_width, solid.difference.excludes(0.0)) == (True, False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,11 +13,8 @@ from transformer_ablate.errors import ConfigError
 from transformer_ablate.report.hypotheses import (
     detectable_effect,
     fisher,
-    interaction,
-    log_slope_last_octave,
     n_needed,
     paired_power,
-    slope,
     tost,
 )
 
@@ -134,70 +130,3 @@ def test_fisher_swaps_with_its_sides(k_a: int, k_b: int) -> None:
     one, two = fisher(k_a, 8, k_b, 8), fisher(k_b, 8, k_a, 8)
     assert one.p == pytest.approx(two.p, rel=1e-9)
     assert one.p_greater == pytest.approx(two.p_less, rel=1e-9)
-
-
-def test_interaction_is_a_difference_of_differences_by_seed() -> None:
-    a1, a0 = {0: 5.0, 1: 7.0, 2: 6.5, 3: 1.0}, {0: 1.0, 1: 2.0, 2: 2.0, 3: 1.0}
-    b1, b0 = {0: 3.0, 1: 3.5, 2: math.nan, 3: 2.0}, {1: 2.5, 0: 2.0, 2: 0.0, 3: 1.0}
-    found = interaction(a1, a0, b1, b0)
-    assert found.differences == {0: 3.0, 1: 4.0, 3: -1.0}
-    assert found.p == pytest.approx(stats.ttest_1samp([3.0, 4.0, -1.0], 0).pvalue)
-    swapped = interaction(b1, b0, a1, a0)
-    assert swapped.summary.mean == -2.0
-    assert swapped.p == found.p
-
-
-def test_interaction_of_additive_arms_carries_no_p() -> None:
-    base = {s: 0.1 * s for s in range(5)}
-    plus = [{s: v + shift for s, v in base.items()} for shift in (0.7, 0.4, 0.5, 0.2)]
-    assert interaction(*plus).summary.zero_width
-    assert interaction(*plus).p is None
-
-
-def test_slope_matches_least_squares_of_every_seed() -> None:
-    rng = np.random.default_rng(3)
-    x, y = [1.0, 2.0, 4.0, 7.0], rng.normal(size=(6, 4))
-    found = slope(x, dict(enumerate(y)))
-    expected = [stats.linregress(x, row).slope for row in y]
-    assert list(found.differences.values()) == pytest.approx(expected)
-    assert found.p == pytest.approx(stats.ttest_1samp(expected, 0).pvalue)
-
-
-def test_flat_series_have_slopes_without_width_and_gaps_leave_a_seed_out() -> None:
-    flat = slope([0, 1, 2], {0: [0.1] * 3, 1: [0.7] * 3, 2: [0.3] * 3})
-    assert (flat.summary.zero_width, flat.p) == (True, None)
-    assert slope([0, 1], {0: [0.0, 2.0], 5: [math.nan, 1.0]}).differences == {0: 2.0}
-
-
-@pytest.mark.parametrize("x", [[1.0], [2.0, 2.0], [0.0, math.inf]])
-def test_slope_refuses_an_x_without_spread(x: list[float]) -> None:
-    with pytest.raises(ConfigError, match="x: got"):
-        slope(x, {0: [1.0] * len(x)})
-
-
-def test_slope_refuses_a_series_of_another_length() -> None:
-    with pytest.raises(ConfigError, match=r"values\[4\]"):
-        slope([0, 1], {4: [1.0, 2.0, 3.0]})
-
-
-@settings(deadline=None, max_examples=30)  # the machine is shared
-@given(st.floats(0, 3), st.permutations([64, 128, 256, 512]))
-def test_log_slope_recovers_a_power_law(exponent: float, lengths: list[int]) -> None:
-    found = log_slope_last_octave(lengths, [1e-6 * length**exponent for length in lengths])
-    assert found == pytest.approx(exponent, abs=1e-9)
-
-
-def test_log_slope_is_that_of_the_last_octave_alone() -> None:
-    assert log_slope_last_octave([64, 128, 256], [5.0, 5.0, 20.0]) == 2.0
-    assert log_slope_last_octave([64, 96, 128], [1.0, 9.0, 2.0]) == 1.0
-    assert log_slope_last_octave([64, 128], [1.0, math.nan]) is None
-    assert log_slope_last_octave([64, 128], [0.0, 1.0]) is None
-
-
-@pytest.mark.parametrize(
-    ("lengths", "seconds"),
-    [([], []), ([64, 100], [1, 2]), ([64, 64, 128], [1, 2, 3]), ([64, 128], [1]), ([0, 0], [1, 2])],
-)
-def test_log_slope_needs_an_octave(lengths: list[float], seconds: list[float]) -> None:
-    with pytest.raises(ConfigError):
-        log_slope_last_octave(lengths, seconds)

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
 from transformer_ablate.report.verdicts import judge
-from transformer_ablate.studies.claims import Claim, Minus, Ratio, ShareDifference, Slope, Value, difference
-from transformer_ablate.studies.rules import Beyond, Bounded, FailsMore, Holds, KeepsTo, NeverFails, Within
+from transformer_ablate.studies.claims import Claim, Minus, Ratio, Value, difference
+from transformer_ablate.studies.rules import (
+    Beyond,
+    Bounded,
+    FailsMore,
+    Holds,
+    KeepsTo,
+    MoreVariance,
+    NeverFails,
+    Within,
+)
 
 SEEDS = 8
 OPPOSITE = {"supported": "refuted", "indicated": "counter-indicated", "inconclusive": "inconclusive"}
@@ -227,17 +236,32 @@ def test_statistics_are_computed_seed_by_seed() -> None:
             ("b", "x/r2/0"): {0: 0.3, 2: 0.4},
         }
     )
-    assert Slope("a", "x/r2", ("0", "1", "2")).per_seed(evidence) == pytest.approx({0: -0.2, 1: 0.0})
     assert difference("a", "b", "x/r2/0").per_seed(evidence) == pytest.approx({0: 0.6})
     assert Ratio((Value("a", "x/r2/0"), Value("b", "x/r2/0"))).per_seed(evidence) == pytest.approx({0: 3.0})
     assert Minus((Value("a", "x/r2/0"), Value("a", "x/r2/9"))).per_seed(evidence) == {}
 
 
-def test_the_factor_that_moves_the_metric_has_the_larger_share() -> None:
+def crossed_values(seeds: int) -> tuple[dict[tuple[str, str], str], Stored]:
+    """Arms p and q by settings x, y, z: the setting moves the metric, the arm hardly does."""
     table = {(row, column): row + column for row in "pq" for column in "xyz"}
-    by_column = {"x": 0.0, "y": 0.5, "z": 1.0}
-    evidence = Stored({(arm, "copy/em/2"): {0: by_column[arm[1]] + 0.01 * (arm[0] == "q")} for arm in table.values()})
-    found = ShareDifference(table, "copy/em/2").per_seed(evidence)
-    assert 0.99 < found[0] < 1
-    turned = ShareDifference({(c, r): arm for (r, c), arm in table.items()}, "copy/em/2").per_seed(evidence)
-    assert turned[0] == pytest.approx(-found[0])
+    by_column, noise = {"x": 0.0, "y": 0.5, "z": 1.0}, np.random.default_rng(1)
+    values = {
+        (arm, "copy/em/2"): {
+            seed: by_column[arm[1]] + 0.01 * (arm[0] == "q") + float(noise.normal(0, 0.05)) for seed in range(seeds)
+        }
+        for arm in table.values()
+    }
+    return table, Stored(values)
+
+
+def test_the_factor_that_moves_the_metric_explains_more_of_its_variance() -> None:
+    table, evidence = crossed_values(SEEDS)
+    found = judge(claim(MoreVariance(table, "copy/em/2")), evidence)
+    assert found.word == "supported"
+    assert found.effect is not None
+    assert 0.9 < found.effect <= 1
+    turned = claim(MoreVariance({(c, r): arm for (r, c), arm in table.items()}, "copy/em/2"))
+    assert judge(turned, evidence).word == "refuted"
+    assert judge(claim(MoreVariance(table, "copy/em/2")), evidence.first(4)).word == "indicated"
+    assert judge(claim(MoreVariance(table, "copy/em/2")), evidence.first(2)).word == "inconclusive"
+    assert judge(claim(MoreVariance(table, "copy/em/2")), Stored()).word == "not run"

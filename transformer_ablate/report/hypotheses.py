@@ -7,14 +7,13 @@ values that do not vary from seed to seed give no p: an interval without width d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 from scipy import optimize, stats
 
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.report.statistics import CONFIDENCE, PairedDifference, against_zero, summarise
+from transformer_ablate.report.statistics import CONFIDENCE, summarise
 
 LEVEL = 1 - CONFIDENCE
 # From here on the noncentral t and the normal distribution differ by two or three pairs in ten thousand.
@@ -109,67 +108,6 @@ def fisher(k_a: int, n_a: int, k_b: int, n_b: int) -> FisherTest:
         float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("two-sided", "greater", "less")
     )
     return FisherTest(k_a / n_a - k_b / n_b, p, greater, less)
-
-
-def interaction(
-    a1: Mapping[int, float], a0: Mapping[int, float], b1: Mapping[int, float], b0: Mapping[int, float]
-) -> PairedDifference:
-    """Whether a change does more in a than in b: (a1 − a0) − (b1 − b0) for every seed that all four arms have."""
-    arms = (a1, a0, b1, b0)
-    shared = set.intersection(*(set(arm) for arm in arms))
-    seeds = [s for s in shared if all(math.isfinite(arm[s]) for arm in arms)]
-    scale = max((abs(arm[s]) for arm in arms for s in seeds), default=0.0)
-    return against_zero({s: float((a1[s] - a0[s]) - (b1[s] - b0[s])) for s in seeds}, scale)
-
-
-def slope(x: Sequence[float], values: Mapping[int, Sequence[float]]) -> PairedDifference:
-    """Least-squares slope of every seed's series against x, then tested against zero over the seeds.
-
-    The seeds are the sample, not the points of the line: points of one run depend on each other.
-
-    Args:
-        x: positions of the points, e.g. layers; at least two different ones.
-        values: seed to one value a point; a seed with a value that is not finite is left out.
-
-    Raises:
-        ConfigError: all points at one x, an x that is not finite, or a series of another length than x.
-    """
-    at = np.asarray(x, dtype=np.float64)
-    if at.size < 2 or not np.isfinite(at).all() or np.ptp(at) == 0:
-        raise ConfigError("x", list(x), "finite positions, at least two of them different")
-    for seed, series in values.items():
-        if len(series) != at.size:
-            raise ConfigError(f"values[{seed}]", len(series), f"one value a position of x, that is {at.size}")
-    finite = {seed: np.asarray(y, dtype=np.float64) for seed, y in values.items() if np.isfinite(y).all()}
-    centred = at - at.mean()
-    scale = max((float(np.abs(y).max()) for y in finite.values()), default=0.0) / float(np.ptp(at))
-    return against_zero({s: float(centred @ (y - y.mean()) / (centred @ centred)) for s, y in finite.items()}, scale)
-
-
-def log_slope_last_octave(lengths: Sequence[float], seconds: Sequence[float]) -> float | None:
-    """Local exponent of the cost, log2(t(L) / t(L/2)) at the greatest length L: 1 is linear, 2 is quadratic.
-
-    The last octave and no fit over all lengths: at short lengths constant costs hide the exponent.
-
-    Returns:
-        None where one of the two times is not a positive finite number (a length that did not fit into memory).
-
-    Raises:
-        ConfigError: lengths and seconds differ in number, a length is given twice or is not positive, or half of the
-            greatest length was not measured.
-    """
-    if len(lengths) != len(seconds):
-        raise ConfigError("seconds", len(seconds), f"one time a length, that is {len(lengths)}")
-    time = dict(zip(lengths, seconds, strict=True))
-    if len(time) != len(lengths) or not all(length > 0 for length in time):
-        raise ConfigError("lengths", list(lengths), "different positive lengths")
-    longest = max(time, default=0)
-    if not longest or longest / 2 not in time:
-        raise ConfigError("lengths", list(lengths), "lengths that hold the greatest one and its half")
-    ends = time[longest], time[longest / 2]
-    if not all(math.isfinite(t) and t > 0 for t in ends):
-        return None
-    return math.log2(ends[0] / ends[1])
 
 
 def paired_power(n: int, effect: float) -> float:

@@ -8,6 +8,7 @@ from functools import singledispatch
 
 from scipy import stats
 
+from transformer_ablate.report.designs import variance_shares
 from transformer_ablate.report.hypotheses import fisher, n_needed, tost
 from transformer_ablate.report.statistics import clopper_pearson, holm, summarise
 from transformer_ablate.studies.claims import Claim, Evidence, Statistic, Verdict
@@ -24,6 +25,7 @@ from transformer_ablate.studies.rules import (
     FailsMore,
     Holds,
     KeepsTo,
+    MoreVariance,
     NeverFails,
     Rule,
     Within,
@@ -235,3 +237,22 @@ def _(rule: Bounded, claim: Claim, evidence: Evidence) -> Verdict:
     note = f"bound {found.bound:.4g}: {found.detail}"
     word = "supported" if holds else "refuted"
     return Verdict(word, str(statistic), summary.mean, summary.low, summary.high, len(values), note=note)
+
+
+@_judged.register
+def _(rule: MoreVariance, claim: Claim, evidence: Evidence) -> Verdict:
+    name = f"variance share of the second factor − that of the first, {rule.key}"
+    values = {levels: evidence.values(arm, rule.key) for levels, arm in rule.table.items()}
+    missing = [arm for levels, arm in rule.table.items() if not values[levels]]
+    if missing:
+        return Verdict("not run", name, note=f"no values of {', '.join(missing)} for {rule.key}")
+    found = variance_shares({(second, first): seeds for (first, second), seeds in values.items()})
+    apart, n = found.difference, found.difference.n
+    decides = n >= DECIDING_SEEDS and apart.excludes(0.0)
+    above = apart.estimate is not None and apart.estimate > 0
+    # One share of all seeds: "every seed in the direction" reads as an interval that leaves 0 out.
+    some = n >= INDICATING_SEEDS and apart.excludes(0.0)
+    word = _ladder(decides and above, decides and not above, some and above, some and not above)
+    needed = DECIDING_SEEDS if n < DECIDING_SEEDS else None
+    note = "" if apart.estimate is not None else "the arms' values are all equal, or there are fewer than two seeds"
+    return Verdict(word, name, apart.estimate, apart.low, apart.high, n, None, needed, note)

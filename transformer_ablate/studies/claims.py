@@ -158,17 +158,6 @@ class Relative(_Composed):
 
 
 @dataclass(frozen=True)
-class Largest(_Composed):
-    """The largest of several statistics."""
-
-    def _combine(self, x: np.ndarray) -> float:
-        return float(x.max())
-
-    def __str__(self) -> str:
-        return self._named("largest")
-
-
-@dataclass(frozen=True)
 class GapClosed(_Composed):
     """(middle − start) / (end − start) of three statistics: the part of a gap that the middle one closes."""
 
@@ -203,59 +192,6 @@ class Best:
 
     def __str__(self) -> str:
         return f"best {self.key} of {', '.join(self.arms)}"
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Least-squares slope of ``CELL/METRIC/x`` over x, where x are the buckets' names read as numbers."""
-
-    arm: str
-    key: str
-    points: tuple[str, ...]
-
-    def per_seed(self, evidence: Evidence) -> dict[int, float]:
-        values = [evidence.values(self.arm, f"{self.key}/{point}") for point in self.points]
-        x = np.array([float(point) for point in self.points])
-        return {seed: float(np.polyfit(x, [v[seed] for v in values], 1)[0]) for seed in _common(values)}
-
-    def needs(self) -> Iterable[tuple[str, str]]:
-        return [(self.arm, self.key.partition("/")[0])]
-
-    def __str__(self) -> str:
-        return f"slope of {self.key} over {', '.join(self.points)} of {self.arm}"
-
-
-@dataclass(frozen=True)
-class ShareDifference:
-    """Share of the variance among arms that factor B explains less that of factor A, in a crossed table, seed by seed.
-
-    Attributes:
-        table: (level of A, level of B) to arm; complete.
-        key: ``CELL/METRIC[/BUCKET]``.
-
-    With grand mean m, the shares are those of the sums of squares of the level means about m (the rest is the
-    interaction). Each level's mean square is taken, so that a factor with more levels has no advantage.
-    """
-
-    table: Mapping[tuple[str, str], str]
-    key: str
-
-    def per_seed(self, evidence: Evidence) -> dict[int, float]:
-        values = {place: evidence.values(arm, self.key) for place, arm in self.table.items()}
-        rows, columns = (list(dict.fromkeys(place[i] for place in self.table)) for i in (0, 1))
-        found = {}
-        for seed in _common(list(values.values())):
-            x = np.array([[values[row, column][seed] for column in columns] for row in rows])
-            total = x.var()
-            if total > 0:
-                found[seed] = float((x.mean(axis=0).var() - x.mean(axis=1).var()) / total)
-        return found
-
-    def needs(self) -> Iterable[tuple[str, str]]:
-        return [(arm, self.key.partition("/")[0]) for arm in self.table.values()]
-
-    def __str__(self) -> str:
-        return f"variance share of the second factor less that of the first, {self.key}"
 
 
 def difference(a: str, b: str, key: str) -> Minus:

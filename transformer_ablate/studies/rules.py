@@ -7,6 +7,7 @@ is **inconclusive**. An interval without width decides nothing. Exact claims are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -152,3 +153,23 @@ class Bounded:
 
     def words(self) -> str:
         return f"every seed {'at most' if self.below else 'at least'} the computed bound, slack {self.slack:g}"
+
+
+@dataclass(frozen=True)
+class MoreVariance:
+    """In a crossed table of arms the second factor explains a larger share of the variance than the first.
+
+    Components by ANOVA and their jackknife interval: see ``transformer_ablate.report.designs.variance_shares``.
+    Supported where the interval of the difference of shares lies above 0, refuted where it lies below.
+
+    Attributes:
+        table: (level of the first factor, level of the second) to arm; complete.
+        key: ``CELL/METRIC[/BUCKET]``.
+    """
+
+    table: Mapping[tuple[str, str], str]
+    key: str
+    margin: float = 0.0
+
+    def words(self) -> str:
+        return "variance share of the second factor above that of the first (ANOVA components, jackknife over seeds)"

@@ -87,9 +87,11 @@ def estimate(plans: Sequence[Plan], options: Options) -> str:
     past: dict[Place, list[float]] = {}
     have: set[str] = set()
     if store_exists(options.tracking_uri):
-        store = Store(options.tracking_uri)
-        have = store.finished(run.fingerprint for run in every)
-        past = store.seconds()
+        store = open_store(options.tracking_uri, [])
+        try:
+            have, past = store.finished(run.fingerprint for run in every), store.seconds()
+        except (StoreError, OSError, sqlite3.Error) as error:
+            raise _unusable(store.uri, error) from error
     missing = [run for run in every if options.fresh or run.fingerprint not in have]
     if options.report_only or not missing:
         return f"estimate: nothing to train, {len(every)} runs are there"
@@ -150,16 +152,20 @@ def open_store(uri: str | None, experiments: Sequence[str]) -> Store:
         ConfigError: where it does not answer, or is of a kind that MLflow has given up.
     """
     uri = uri or default_uri()
-    allowed = "sqlite:///FILE or the address of an MLflow server that answers"
     if "://" not in uri or uri.startswith("file:"):
-        raise ConfigError("--tracking-uri", uri, allowed)
+        raise _unusable(uri)
     try:
         store = Store(uri)
         for name in experiments:
             store.open_experiment(name)
     except (StoreError, OSError, sqlite3.Error) as error:
-        raise ConfigError("--tracking-uri", uri, allowed, str(error).splitlines()[0]) from error
+        raise _unusable(uri, error) from error
     return store
+
+
+def _unusable(uri: str, error: Exception | None = None) -> ConfigError:
+    allowed = "sqlite:///FILE or the address of an MLflow server that answers"
+    return ConfigError("--tracking-uri", uri, allowed, str(error).splitlines()[0] if error else "")
 
 
 def _check_output(folder: Path) -> None:
