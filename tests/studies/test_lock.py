@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,7 +23,7 @@ with machine_lock(exclusive=sys.argv[1] == "exclusive"):
     print("held", flush=True)
     sys.stdin.readline()
 """
-Start = Callable[[str], "subprocess.Popen[str]"]
+Start = Callable[[str], "Holder"]
 # Long enough for a process that need not wait; what waits is given a shorter look.
 PATIENCE, LOOK = 120.0, 1.0
 
@@ -29,9 +31,9 @@ PATIENCE, LOOK = 120.0, 1.0
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a process that takes the lock, in a temporary folder of this test's own."""
-    begun: list[subprocess.Popen[str]] = []
+    begun: list[Holder] = []
 
-    def run(mode: str) -> subprocess.Popen[str]:
+    def run(mode: str) -> Holder:
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, mode],
             stdin=subprocess.PIPE,
@@ -40,27 +42,48 @@ def start(tmp_path: Path) -> Iterator[Start]:
             bufsize=1,
             env={**os.environ, "TMPDIR": str(tmp_path)},
         )
-        begun.append(process)
-        assert said(process, PATIENCE) == "waiting"
-        return process
+        holder = listen(process)
+        begun.append(holder)
+        assert said(holder, PATIENCE) == "waiting"
+        return holder
 
     yield run
-    for process in begun:
-        process.kill()
-        process.communicate()
+    for holder in begun:
+        holder.process.kill()
+        holder.process.wait()
 
 
-def said(process: subprocess.Popen[str], seconds: float) -> str:
+class Holder(NamedTuple):
+    """A process and what it says: a thread of its own reads the lines, since buffers hide them from select."""
+
+    process: subprocess.Popen[str]
+    lines: queue.Queue[str]
+
+
+def listen(process: subprocess.Popen[str]) -> Holder:
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line.strip())
+
+    threading.Thread(target=read, daemon=True).start()
+    return Holder(process, lines)
+
+
+def said(holder: Holder, seconds: float) -> str:
     """The next line, or nothing within so many seconds."""
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], seconds)
-    return process.stdout.readline().strip() if ready else ""
+    try:
+        return holder.lines.get(timeout=seconds)
+    except queue.Empty:
+        return ""
 
 
-def let_go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
+def let_go(holder: Holder) -> None:
+    assert holder.process.stdin is not None
+    holder.process.stdin.write("\n")
+    holder.process.stdin.flush()
 
 
 def test_runs_that_share_hold_it_together_and_keep_out_one_that_wants_it_alone(start: Start) -> None:
@@ -79,7 +102,7 @@ def test_one_that_has_it_alone_keeps_out_all_others_until_it_ends_or_dies(start:
     assert said(alone, PATIENCE) == "held"
     shared = start("shared")
     assert said(shared, LOOK) == ""
-    alone.kill()
+    alone.process.kill()
     assert said(shared, PATIENCE) == "held"
 
 
