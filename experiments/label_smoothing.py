@@ -80,7 +80,7 @@ STUDY = Study(
             "With label smoothing the loss on a task without uncertainty cannot fall to zero.",
             SZEGEDY,
             "copy, NLL of hard targets: at least −ln(1 − α + α/V), less .005 for models that have not converged",
-            Bounded("smoothing-floor", below=False, slack=0.005),
+            Bounded("smoothing-floor", below=False, slack=0.005, near=0.05),
             (Value(SMOOTH, "copy/nll/1"),),
             kind="exact",
             remark="theory: .0984 for V 16, .1026 for V 40; special tokens count in V",

@@ -221,6 +221,17 @@ def test_a_computed_bound_holds_in_every_seed_or_not_at_all() -> None:
     assert judge(replace(bound, rule=Bounded("bound", slack=0.02)), evidence).word == "supported"
 
 
+def test_a_bound_says_nothing_of_models_that_are_nowhere_near_it() -> None:
+    floor = claim(Bounded("floor", below=False, near=0.05), Value("a", "copy/nll/1"))
+    evidence = stored([0.10, 0.12], [0.0] * 2, "copy/nll/1")
+    evidence.checks["floor"] = Checked(True, 0.1, 0.1, "computed")
+    assert judge(floor, evidence).word == "supported"
+    evidence.table["a", "copy/nll/1"][1] = 2.8
+    assert judge(floor, evidence).word == "inconclusive"
+    evidence.table["a", "copy/nll/1"][1] = 0.05
+    assert judge(floor, evidence).word == "refuted"
+
+
 def test_what_needs_a_gpu_is_not_run_without_one() -> None:
     needs = replace(LARGER, cuda=True)
     assert judge(needs, APART).word == "not run"

@@ -176,6 +176,8 @@ def _count_figure(
     if x.max() >= LOGARITHMIC_FROM * max(1.0, x.min()):
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
+        for axis_part in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+            axis_part(FuncFormatter(lambda value, _: f"{value:g}"))  # the usual labels are mathematics, which is off
     ax.set_xticks(x[order], [f"{value:g}" for value in x[order]])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_title(cell.title, loc="left")

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.report.metrics_catalogue import order_of
+from transformer_ablate.report.metrics_catalogue import metric_of, order_of
 from transformer_ablate.report.records import RunRecord, StudyRecord
 from transformer_ablate.report.statistics import Summary, summarise
 from transformer_ablate.studies.study import Cell, Variant
+
+# Their buckets are no test sets but layers, or numbers of tokens.
+COUNTED_GROUPS = ("probes", "throughput")
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,18 @@ class Index:
         """Test sets for which ``metric`` was measured, in order of length."""
         known = {b.name: b for b in self._sets[cell]}
         names = [k.partition("/")[2] for k in self.keys(cell) if k.partition("/")[0] == metric]
+        if metric_of(metric).group in COUNTED_GROUPS:  # layers or tokens, which may be called like a test set
+            return [Bucket(name) for name in sorted(names, key=lambda name: float(name or 0))]
         return [known.get(name, Bucket(name)) for name in names]
 
     def in_distribution(self, cell: str, metric: str) -> Bucket | None:
-        """The test set that reaches to the longest training length; the first where ratios are unknown."""
+        """The test set that reaches to the longest training length; the first where ratios are unknown.
+
+        Of layers or tokens, the last.
+        """
         buckets = self.buckets(cell, metric)
+        if buckets and metric_of(metric).group in COUNTED_GROUPS:
+            return buckets[-1]
         inside = [b for b in buckets if b.ratio <= 1 + 1e-9]
         return inside[-1] if inside else buckets[0] if buckets else None
 

@@ -131,6 +131,8 @@ def _best(index: Index, cell: Cell, bucket: Bucket) -> list[str]:
     means.sort(key=lambda m: -sign * m[2])
     several = len(index.buckets(cell.name, cell.metric)) > 1
     where = "In distribution" if several else "On the test set" if bucket.name else "Overall"
+    if cell.axis:
+        where = f"At the largest number ({cell.axis}: {bucket.name})"
     extreme = "lowest" if sign < 0 else "highest"
     top_text = metric.format(means[0][2])
     ties = [a for a, _, mean in means if metric.format(mean) == top_text]

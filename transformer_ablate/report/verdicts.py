@@ -236,6 +236,8 @@ def _(rule: Bounded, claim: Claim, evidence: Evidence) -> Verdict:
     summary = summarise(values)
     note = f"bound {found.bound:.4g}: {found.detail}"
     word = "supported" if holds else "refuted"
+    if holds and any(abs(value - found.bound) > rule.near for value in values):
+        word, note = "inconclusive", f"not every seed has come within {rule.near:g} of it; {note}"
     return Verdict(word, str(statistic), summary.mean, summary.low, summary.high, len(values), note=note)
 
 

@@ -112,7 +112,6 @@ def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Tab
     for name in names:
         metric, buckets = metric_of(name), index.buckets(cell.name, name)
         if len(buckets) > 1:
-            buckets = sorted(buckets, key=lambda b: float(b.name) if b.name.isdecimal() else 0.0)
             header = [Entry("Variant"), *(Entry(b.name) for b in buckets)]
             arms = index.arms(cell.name)
             rows = [[Entry(a), *(entry(index, cell.name, a, b.key(name)) for b in buckets)] for a in arms]

@@ -140,12 +140,20 @@ class Holds:
 class Bounded:
     """The statistic is, in every seed, at most (with ``below`` False: at least) a bound that a check computes.
 
-    A bound that theory fixes is decided at any n; ``slack`` allows for the sampling of test examples.
+    A bound that theory fixes is decided at any n, but says nothing of models that are nowhere near it: untrained ones
+    keep every such bound.
+
+    Attributes:
+        check: name of the check that computes the bound.
+        below: whether the bound is an upper one.
+        slack: allows for the sampling of test examples.
+        near: within which distance of the bound, on its lawful side, every seed must have come; inconclusive else.
     """
 
     check: str
     below: bool = True
     slack: float = 0.0
+    near: float = float("inf")
 
     @property
     def margin(self) -> float | None:
