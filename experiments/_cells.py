@@ -2,54 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from transformer_ablate.studies.study import USUAL_MEASURES, Cell
 
-SHORT_WORDS: dict[str, Any] = {"data.split": "stem", "data.max_length": 8, "data.batch_tokens": 1_600}
-SHORT_WORDS_NOTE = (
-    "To be affordable with eight seeds, words have up to 8 letters and a batch 1,600 padded tokens (about 90 words), "
-    "in place of 20 letters and 5,120 tokens of the G2P base recipe; the model is the base recipe's."
-)
-# Copying that is small enough for what needs depth or many arms, the same in every preset: 32 strings a batch.
-SMALL_COPY: dict[str, Any] = {
-    "data.task": "copy",
+# Sizes at which all studies with eight seeds can be afforded on two cores, the same in smoke, quick and standard: a
+# standard run goes on from a quick one. Preset full has the base recipes' sizes.
+STRINGS: dict[str, Any] = {
     "data.max_length": 8,
-    "data.batch_tokens": 640,
     "model.d_model": 32,
     "model.d_ff": 128,
     "model.n_heads": 4,
     "model.encoder_layers": 2,
     "model.decoder_layers": 2,
-    "model.dropout": 0.0,
-    "train.max_steps": 400,
-    "train.lr": 2e-3,
-    "train.warmup_steps": 100,
+    "train.max_steps": 500,
 }
+WORDS: dict[str, Any] = {"data.max_length": 8, "data.batch_tokens": 1_024, "train.max_steps": 300}
+SHORT_WORDS_NOTE = (
+    "To be affordable with many arms and eight seeds, words have up to 8 letters, a batch 1,024 padded tokens (about "
+    "57 words) and training 300 steps in every preset but full; the model is the base recipe's."
+)
+# Copying with 32 strings a batch, for what needs depth or many arms.
+SMALL_COPY: dict[str, Any] = {**STRINGS, "data.batch_tokens": 640, "train.max_steps": 400}
 
 
-def short_words(*measures: str, **delta: Any) -> Cell:
-    """English words of up to 8 letters, measured as usual and by ``measures``; ``delta`` adds fields of ``data``."""
+def words_by_length(level: str = "core") -> Cell:
+    """Trained on words of up to 7 letters, tested on longer ones."""
+    return Cell(
+        "g2p-length",
+        "g2p",
+        {"data.split": "length", "data.max_length": 7},
+        "per",
+        "pronounce English words; trained on words of up to 7 letters",
+        level=level,
+        small={"data.batch_tokens": 1_088, "train.max_steps": 400},
+    )
+
+
+def short_words(*measures: str, delta: Mapping[str, Any] | None = None, level: str = "core") -> Cell:
+    """English words of up to 8 letters, measured as usual and by ``measures``, with further dotted fields."""
     return Cell(
         "g2p",
         "g2p",
-        {**SHORT_WORDS, **{f"data.{name}": value for name, value in delta.items()}},
+        {"data.split": "stem", **(delta or {})},
         "per",
         "pronounce English words of up to 8 letters, of unseen families",
         figure=False,
+        level=level,
         measures=(*USUAL_MEASURES, *measures),
+        small=WORDS,
     )
 
 
 def deep_copy(layers: int, level: str) -> Cell:
-    """Copying by ``layers`` layers on each side, a tenth of 500 steps of warmup."""
+    """Copying by ``layers`` layers on each side, a tenth of the steps of warmup."""
     depth = {"model.encoder_layers": layers, "model.decoder_layers": layers}
     return Cell(
         f"depth-{layers}",
         "synthetic",
-        {**SMALL_COPY, **depth, "train.max_steps": 500, "train.warmup_steps": 50},
+        {"data.task": "copy", **depth},
         "em",
         f"copy strings of up to 8 symbols, {layers} + {layers} layers",
         figure=False,
         level=level,
+        small={**SMALL_COPY, **depth, "train.warmup_steps": 40},
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from experiments._cells import SHORT_WORDS, SHORT_WORDS_NOTE, short_words
+from experiments._cells import SHORT_WORDS_NOTE, short_words
 from transformer_ablate.config import Recipe
 from transformer_ablate.studies.claims import Best, Claim, Mean, Minus, Ratio, Value, difference
 from transformer_ablate.studies.cli import main
@@ -36,7 +34,7 @@ STUDY = Study(
     question="What do several heads, the scaling and the output projection of attention buy?",
     cells=(
         # Four heads in every preset, so that arms mean the same in all of them.
-        replace(short_words("attention"), delta={**SHORT_WORDS, "model.n_heads": 4}),
+        short_words("attention", delta={"model.n_heads": 4}),
     ),
     variants=(
         Variant("heads-4", {}, why="the base recipe: four heads of 16 channels, scores over √d_k, output projection"),

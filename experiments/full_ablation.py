@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from experiments._cells import SHORT_WORDS, SMALL_COPY
+from experiments._cells import SMALL_COPY, WORDS
 from transformer_ablate.config import Recipe
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.study import Cell, Contrast, Factorial, FromBase, Pareto, Study, Variant
@@ -83,18 +83,20 @@ STUDY = Study(
         Cell(
             "g2p",
             "g2p",
-            {**SHORT_WORDS, "data.batch_tokens": 1_280, "model.d_model": 32, "model.d_ff": 128},
+            {"data.split": "stem"},
             "per",
             "pronounce English words of up to 8 letters, of unseen families",
             figure=False,
+            small={**WORDS, "model.d_model": 32, "model.d_ff": 128},
         ),
         Cell(
             "copy",
             "synthetic",
-            SMALL_COPY,
+            {"data.task": "copy"},
             "em",
             "repeat a string, trained on up to 8 symbols",
             level="claims",
+            small=SMALL_COPY,
         ),
     ),
     variants=(
@@ -119,8 +121,9 @@ STUDY = Study(
         "six are run anyway; the other ten would nearly double the cost of standard and run on request: --variants "
         "all. In it a main effect is confounded with one interaction of four factors, an interaction of two with one "
         "of three.",
-        "To be affordable with eight seeds, d is 32, words have up to 8 letters and a batch 1,280 padded tokens; "
-        "copying has 32 strings a batch, 400 steps, and begins with the preset standard.",
+        "To be affordable with eight seeds, d is 32, words have up to 8 letters, a batch 1,024 padded tokens and "
+        "training 300 steps, in every preset but full; copying has 32 strings a batch, 400 steps, and begins with the "
+        "preset standard.",
     ),
     pareto=Pareto(costs=("g2p/train_seconds", "g2p/flops", "g2p/parameters"), worth=(PER, EM)),
     factorial=Factorial(tuple(FACTORS), {arm_name(levels): levels for levels in FRACTION}, (PER, EM)),

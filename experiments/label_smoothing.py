@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments._cells import SHORT_WORDS_NOTE, short_words
+from experiments._cells import SHORT_WORDS_NOTE, STRINGS, short_words
 from transformer_ablate.studies.claims import Claim, Minus, Value, difference
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond, Bounded, Holds
@@ -23,23 +23,16 @@ STUDY = Study(
     name="label_smoothing",
     question="What does label smoothing do to loss, accuracy and calibration?",
     cells=(
-        short_words("calibration", valid_examples=2_500),
+        short_words("calibration", delta={"data.valid_examples": 2_500}),
         Cell(
             "noisy-copy",
             "synthetic",
-            {
-                "data.task": "noisy-copy",
-                "data.max_length": 8,
-                "data.batch_tokens": 640,
-                "data.valid_examples": 3_000,
-                "data.test_examples": 1_000,
-                "model.d_model": 32,
-                "model.d_ff": 128,
-            },
+            {"data.task": "noisy-copy", "data.valid_examples": 3_000, "data.test_examples": 1_000},
             "nll",
             "repeat a string of up to 8 symbols; a tenth of the labels are wrong",
             figure=False,
             measures=MEASURES,
+            small=STRINGS,
         ),
         Cell(
             "copy",
@@ -49,6 +42,7 @@ STUDY = Study(
             "repeat a string of up to N symbols: nothing is uncertain",
             figure=False,
             measures=MEASURES,
+            small=STRINGS,
         ),
     ),
     variants=(
@@ -137,7 +131,7 @@ STUDY = Study(
         "sets than in other studies. On deterministic copying both arms are right everywhere: it is the check of "
         "theory, and its classes are V symbols and the special tokens.",
         SHORT_WORDS_NOTE,
-        "Noisy copying has d 32, N 8 and 32 strings a batch in every preset. All arms share one learning rate.",
+        "Copying has d 32, N 8 and 500 steps in every preset but full. All arms share one learning rate.",
     ),
 )
 

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments._cells import STRINGS
 from transformer_ablate.studies.claims import Claim, difference
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond, Holds
 from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
 
-# One layer a stack and few steps in every preset: the effects are of the masks, not of depth.
-SMALL: dict[str, Any] = {
-    "data.max_length": 8,
-    "data.test_examples": 500,
-    "model.d_model": 32,
-    "model.d_ff": 128,
-    "model.encoder_layers": 1,
-    "model.decoder_layers": 1,
-    "train.max_steps": 500,
-}
+# One layer a stack: the effects are of the masks, not of depth.
+SMALL: dict[str, Any] = {**STRINGS, "model.encoder_layers": 1, "model.decoder_layers": 1}
 
 STUDY = Study(
     name="masking",
     question="What do the causal mask and the padding mask buy?",
     cells=(
         Cell(
-            "copy", "synthetic", {"data.task": "copy", **SMALL}, "edit_distance", "repeat a string of up to N symbols"
+            "copy",
+            "synthetic",
+            {"data.task": "copy", "data.test_examples": 500},
+            "edit_distance",
+            "repeat a string of up to N symbols",
+            small=SMALL,
         ),
         Cell(
             "noisy-copy",
             "synthetic",
-            {"data.task": "noisy-copy", **SMALL},
+            {"data.task": "noisy-copy", "data.test_examples": 500},
             "em",
             "the same, with one label in ten replaced at random: what cannot be known can only leak",
+            small=SMALL,
         ),
     ),
     variants=(
@@ -91,7 +90,7 @@ STUDY = Study(
         "distance, the length error and the share at the cap, which come from what the model writes freely. Copying "
         "without noise can be learnt to a loss of 0 with both masks; noisy copy, whose exact match is that of greedy "
         "outputs, has something to leak.",
-        "One layer a stack, N = 8 and 500 steps in every preset: both effects are of the masks, not of depth.",
+        "One layer a stack, N = 8 and 500 steps in every preset but full: both effects are of the masks, not of depth.",
     ),
 )
 

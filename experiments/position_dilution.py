@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments._cells import STRINGS
 from experiments._positions import DELTAS
 from transformer_ablate.studies.claims import Claim, Mean, Minus, Value
 from transformer_ablate.studies.cli import main
@@ -43,10 +44,7 @@ STUDY = Study(
             "synthetic",
             {
                 "data.task": "copy",
-                "data.max_length": 8,
                 "data.test_examples": 200,
-                "model.d_model": 32,
-                "model.d_ff": 128,
                 "model.encoder_layers": 6,
                 "model.decoder_layers": 1,
             },
@@ -54,6 +52,7 @@ STUDY = Study(
             "how well the position can be read off the layers of an encoder of 6, after learning to copy",
             axis="layer",
             measures=MEASURES,
+            small={**STRINGS, "model.encoder_layers": 6, "model.decoder_layers": 1},
         ),
         Cell(
             "copy-12",
@@ -80,7 +79,7 @@ STUDY = Study(
         "Slopes are per layer and net of an untrained network of the same recipe: depth alone mixes what is in the "
         "stream.",
         "Copying without position in cross-attention: the decoder finds its place by what the encoder tells of it. "
-        "Six layers, width 32 and N = 8 in every preset; copy-12 has the preset's own size.",
+        "Width 32, N = 8 and 500 steps in every preset but full; copy-12 has the preset's own size.",
     ),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments._cells import STRINGS
 from transformer_ablate.studies.claims import Claim, Ratio, Value, difference
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond, Within
@@ -72,10 +73,6 @@ STUDY = Study(
             "synthetic",
             {
                 "data.task": "copy",
-                "data.max_length": 8,
-                "model.d_model": 32,
-                "model.d_ff": 128,
-                "model.n_heads": 2,
                 "model.position": "rope",
                 "model.cross_position": "rotary",
                 "model.position_options": {"base": BASE},
@@ -83,6 +80,7 @@ STUDY = Study(
             },
             "em",
             "repeat a string of up to N symbols",
+            small={**STRINGS, "model.n_heads": 2},
         ),
     ),
     variants=(
@@ -113,7 +111,7 @@ STUDY = Study(
         "Every scaling but those called -trained is put on at evaluation only (0 steps): its arm trains exactly the "
         "weights of raw. It covers self-attention and cross-attention, which would otherwise disagree on positions.",
         f"The factor is {FACTOR} at every length, so that short strings show what it costs. Heads are 16 wide and the "
-        f"base is {BASE}: at 10 000 the scalings coincide at this size. N = 8 in every preset.",
+        f"base is {BASE}: at 10 000 the scalings coincide at this size. N = 8 and 500 steps in every preset but full.",
     ),
     left_out=(
         (

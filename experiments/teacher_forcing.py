@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments._cells import words_by_length
 from transformer_ablate.studies.claims import Claim, Ratio, Value
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond
-from transformer_ablate.studies.study import USUAL_MEASURES, Cell, Contrast, Study, Variant
+from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
 
 SEQUENTIAL: dict[str, Any] = {"train.regime": "sequential"}
 RATE = "train_tokens_per_second"
@@ -28,14 +29,7 @@ STUDY = Study(
         length_cell(16, "core"),
         length_cell(64, "core"),
         length_cell(256, "further"),
-        Cell(
-            "g2p-length",
-            "g2p",
-            {"data.split": "length", "data.max_length": 7, "data.batch_tokens": 4_352},
-            "per",
-            "pronounce English words: teacher-forced against free-running",
-            measures=USUAL_MEASURES,
-        ),
+        words_by_length(),
     ),
     variants=(
         Variant("parallel", {}, why="all positions at once under the gold prefix: what a Transformer's masks allow"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments._cells import SHORT_WORDS
+from experiments._cells import short_words
 from transformer_ablate.studies.claims import Claim, Minus, Value, difference
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond, Holds, Within
@@ -27,20 +27,13 @@ STUDY = Study(
         Cell(
             "zh-en",
             "text",
-            {"data.batch_tokens": 2_000, "data.tokenizer_size": 2_000},
+            {"data.tokenizer_size": 2_000},
             "chrf",
             "translate Chinese interface texts into English, one vocabulary for both",
             figure=False,
+            small={"data.batch_tokens": 2_000, "train.max_steps": 400},
         ),
-        Cell(
-            "g2p",
-            "g2p",
-            SHORT_WORDS,
-            "per",
-            "pronounce English words of up to 8 letters, of unseen families",
-            figure=False,
-            level="further",
-        ),
+        short_words(level="further"),
     ),
     variants=(
         Variant("all", {"model.tying": "all"}, ("zh-en",), why="both embeddings and the output matrix are one"),
@@ -127,7 +120,8 @@ STUDY = Study(
         "A tied matrix starts as an embedding does, so that a tied model's first loss is well above ln V; logits over "
         "√d_model start near ln V in both. The scaled arms tell the tie from this start.",
         "The corpus is small (2 730 training pairs, 138 test texts), and a batch has 2,000 padded tokens in place of "
-        "5,000 of the text base recipe, to be affordable with eight seeds. All arms share one learning rate.",
+        "5,000 of the text base recipe and training 400 steps in every preset but full, to be affordable with eight "
+        "seeds. All arms share one learning rate.",
     ),
 )
 

@@ -20,7 +20,9 @@ if [[ ${1-} == --slow ]]; then
 fi
 
 failed=()
+types="$(mktemp)" # what mypy says, which runs beside the tests: they wait for processes, it fills the gaps
 trap 'exit 130' INT
+trap 'kill "${mypy-}" 2>/dev/null || true; rm -f "$types"' EXIT
 part() { # NAME COMMAND...
     local name=$1 start=$SECONDS
     shift
@@ -29,10 +31,19 @@ part() { # NAME COMMAND...
     printf -- '-- %s: %d s\n' "$name" $((SECONDS - start))
 }
 
+types_are_right() {
+    local status=0
+    wait "$mypy" || status=$?
+    cat "$types"
+    return "$status"
+}
+
 part "ruff format" "$python" -m ruff format --check .
 part "ruff check" "$python" -m ruff check .
-part "mypy" "$python" -m mypy
+"$python" -m mypy >"$types" 2>&1 &
+mypy=$!
 part "pytest" "$python" -m pytest -n 2 --dist loadfile ${slow[@]+"${slow[@]}"} "$@"
+part "mypy, begun before pytest" types_are_right
 
 if ((${#failed[@]})); then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -10,6 +10,15 @@ from transformer_ablate.errors import unknown_name
 
 # Steps of the smoke preset: enough to exercise every part, far too few to learn.
 SMOKE_STEPS = 30
+# What a cell may ask for at most, by preset; what the user asks for is not touched.
+MOST: dict[str, dict[str, int]] = {
+    "smoke": {
+        "train.max_steps": SMOKE_STEPS,
+        "train.warmup_steps": 5,
+        "data.test_examples": 200,
+        "data.valid_examples": 200,
+    },
+}
 # Past so many batches of a synthetic task training sees its strings again: millions of them would fill the memory.
 MOST_FRESH_BATCHES = 10_000
 
@@ -123,19 +132,24 @@ BASES: dict[str, Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-def base_recipe(name: str, preset: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
+def base_recipe(
+    name: str, preset: str, overrides: Mapping[str, Any] | None = None, cell: Mapping[str, Any] | None = None
+) -> Recipe:
     """A base recipe at a preset's size.
 
     Args:
         name: ``synthetic``, ``g2p`` or ``text``.
         preset: ``smoke``, ``quick``, ``standard`` or ``full``.
-        overrides: dotted fields that a cell or the user sets.
+        overrides: dotted fields that the user sets.
+        cell: dotted fields that a study's cell sets, for all presets; the preset may hold them down (see ``MOST``).
 
     Raises:
         ConfigError: for a preset that the base does not have, and from validation.
     """
     if preset not in _SIZES[name]:
         raise unknown_name("--preset", preset, _SIZES[name])
-    chosen = dict(overrides or {})
+    most = MOST.get(preset, {})
+    fields = {field: min(value, most[field]) if field in most else value for field, value in (cell or {}).items()}
+    chosen = {**fields, **(overrides or {})}
     check_values(chosen)  # sizes that others follow from
     return Recipe().replace({**BASES[name](preset, chosen), **chosen})

@@ -18,6 +18,7 @@ from transformer_ablate.config import QKV_BIASES, ModelConfig
 from transformer_ablate.core.linear import AttentionProjection, Linear
 from transformer_ablate.core.normalization import RMSNorm
 from transformer_ablate.core.positions import PositionalEncoding
+from transformer_ablate.core.short_attention import attend_short, is_short
 
 # Which of query, key and value have a bias. That of keys adds one number to all scores of a query: softmax drops it.
 BIASED = dict(zip(QKV_BIASES, ((True, True, True), (True, False, True), (False, False, False)), strict=True))
@@ -53,7 +54,10 @@ def attend(
     Returns:
         (B, H, L, d_head).
     """
-    if term is None and mask is None:
+    short = is_short(q, k) and not dropout
+    if term is None and mask is None and not (short and is_causal):
+        if short:
+            return attend_short(q, k, v, None, scale)
         return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, dropout_p=dropout)
     if is_causal:
         mask = with_triangle(mask, q.shape[-2], q.device)
@@ -62,6 +66,8 @@ def attend(
         term = term.to(q.dtype)
         bias = term if mask is None else term.masked_fill(~mask, -math.inf)
     assert bias is not None
+    if short:
+        return attend_short(q, k, v, bias, scale)
     if bias.dim() == 3:
         bias = bias[None]  # the fused kernels know masks of two and of four dimensions
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, dropout_p=dropout)

@@ -249,7 +249,7 @@ def recipe_tables(index: Index) -> tuple[Table | None, Table | None]:
     fields = list(dict.fromkeys(f for recipe in recipes.values() for f in recipe))
     rows = [[f, *(str(recipe.get(f, MISSING)) for recipe in recipes.values())] for f in fields]
     bases = _table("Base recipes, as resolved for this preset", ["Field", *recipes], rows) if rows else None
-    deltas = [["cell", c.name, _delta(c.delta), f"base {c.base}"] for c in index.cells]
+    deltas = [["cell", c.name, _delta(c.fields(index.record.preset)), f"base {c.base}"] for c in index.cells]
     deltas += [["arm", v, _delta(index.variants[v].delta), index.variants[v].why] for v in index.arms()]
     header = ["", "Name", "Differs from the base in", ""]
     return bases, _table("What differs", header, deltas) if deltas else None

@@ -142,7 +142,7 @@ def make_plan(
     bases: dict[str, Mapping[str, Any]] = {}
     arm_recipes: list[tuple[Variant, Cell, Recipe, dict[str, Any]]] = []
     for cell in chosen:
-        base = base_recipe(cell.base, preset, {**cell.delta, **overrides})
+        base = base_recipe(cell.base, preset, overrides, cell.fields(preset))
         bases[cell.name] = base.flat()
         for arm in arms:
             if cell in study.cells_of(arm):
@@ -187,7 +187,7 @@ def _choose_cells(
             raise unknown_name("--cells", name, [*(cell.name for cell in study.cells), "all"])
     selection = {name: overrides.pop(name) for name in CELL_FIELDS if name in overrides}
     chosen, skipped = [], []
-    recipes = {cell.name: base_recipe(cell.base, preset, cell.delta).flat() for cell in study.cells}
+    recipes = {cell.name: base_recipe(cell.base, preset, cell=cell.fields(preset)).flat() for cell in study.cells}
     for cell in study.cells:
         if any(recipes[cell.name][name] != value for name, value in selection.items()):
             skipped.append((cell.name, "another task or split was selected"))

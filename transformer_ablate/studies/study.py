@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_ablate.config import Recipe
@@ -59,6 +59,7 @@ class Cell:
             then drawn against them, with logarithmic axes where they are powers.
         level: which presets run it (see :data:`LEVELS`); the others when ``--cells`` or its task and split select it.
         measures: names of what is measured in it, in order.
+        small: fields that hold it to a size that many arms and seeds can be afforded at, in every preset but full.
     """
 
     name: str
@@ -70,6 +71,11 @@ class Cell:
     axis: str = ""
     level: str = "core"
     measures: tuple[str, ...] = USUAL_MEASURES
+    small: Mapping[str, Any] = field(default_factory=dict)
+
+    def fields(self, preset: str) -> Mapping[str, Any]:
+        """What it sets on its base recipe in a preset, dotted field to value."""
+        return self.delta if preset == "full" else {**self.delta, **self.small}
 
 
 @dataclass(frozen=True)
