@@ -10,7 +10,7 @@ from typing import Any
 from experiments._cells import SMALL_COPY, WORDS
 from transformer_ablate.config import Recipe
 from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.study import Cell, Contrast, Factorial, FromBase, Pareto, Study, Variant
+from transformer_ablate.studies.study import Cell, Contrast, Factorial, FromBase, Pareto, Steps, Study, Variant
 
 PER, EM = "g2p/per/test", "copy/em/1.5"
 
@@ -126,6 +126,7 @@ STUDY = Study(
         "preset standard.",
     ),
     pareto=Pareto(costs=("g2p/train_seconds", "g2p/flops", "g2p/parameters"), worth=(PER, EM)),
+    steps=Steps(PER, {"2017": tuple(map(arm_name, FROM_OLD)), "modern": tuple(map(arm_name, FROM_MODERN))}),
     factorial=Factorial(tuple(FACTORS), {arm_name(levels): levels for levels in FRACTION}, (PER, EM)),
 )
 

@@ -30,6 +30,8 @@ def rotary(base: int = BASE, **options: Any) -> dict[str, Any]:
     return {"model.position_options": value, "model.cross_position_options": value}
 
 
+# Fine-tuning within the same number of steps: the last fifth of them.
+TUNED = {"train.adapt_steps": FromBase("a fifth of the steps", lambda recipe: recipe.train.max_steps // 5)}
 SCALINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "pi": ({"scaling": "pi", "factor": FACTOR}, "Position interpolation", "Chen et al. 2023"),
     "ntk": ({"scaling": "ntk", "factor": FACTOR}, "NTK-aware scaling", "Peng et al. 2023, section 3.1"),
@@ -98,6 +100,11 @@ STUDY = Study(
                     why="trained with it from the first step, on short strings only")
             for arm in SCALINGS
         ),
+        *(
+            Variant(f"{arm}-tuned", {**rotary(evaluation=options), **TUNED}, level="further",
+                    why="trained raw, with it for the last fifth of the steps, on short strings only, and read with it")
+            for arm, (options, _, _) in SCALINGS.items()
+        ),
         Variant("raw-10000", rotary(10_000), level="further", why="raw at the usual base"),
         *(
             Variant(f"{arm}-10000", rotary(10_000, evaluation=SCALINGS[arm][0]), level="further",
@@ -108,16 +115,11 @@ STUDY = Study(
     contrasts=tuple(Contrast(arm, "raw", f"copy/nll/{ratio}") for arm in SCALINGS for ratio in FAR),
     claims=tuple(claim for arm in SCALINGS for claim in claims_of(arm)),
     notes=(
-        "Every scaling but those called -trained is put on at evaluation only (0 steps): its arm trains exactly the "
-        "weights of raw. It covers self-attention and cross-attention, which would otherwise disagree on positions.",
+        "Every scaling but those called -trained and -tuned is put on at evaluation only (0 steps): its arm trains "
+        "exactly the weights of raw; -tuned arms, at equal steps in all, have the scaling in training too for the last "
+        "fifth. A scaling covers self-attention and cross-attention, which would otherwise disagree on positions.",
         f"The factor is {FACTOR} at every length, so that short strings show what it costs. Heads are 16 wide and the "
         f"base is {BASE}: at 10 000 the scalings coincide at this size. N = 8 and 500 steps in every preset but full.",
-    ),
-    left_out=(
-        (
-            "pi, ntk, yarn after N fine-tuning steps",
-            "a run cannot change its scaling while it trains yet: -trained arms have it from the first step",
-        ),
     ),
 )  # fmt: skip
 

@@ -193,6 +193,12 @@ class TrainConfig:
         at_least=0,
         neutral=True,
     )
+    adapt_steps: int = option(
+        0,
+        "last of the steps, that are trained with what evaluation otherwise adds (rotary scaling: fine-tuning with it)",
+        at_least=0,
+        neutral=True,
+    )
     precision: str = option("32-true", "arithmetic, in Lightning's names", choices=PRECISIONS)
     log_every: int = option(10, "steps between logged points of the curves", at_least=1, identity=False)
     seed: int = option(0, "seed of initial values, data order and dropout, each by a generator of its own", at_least=0)
@@ -221,6 +227,7 @@ class Recipe:
             object.__setattr__(self, group, dataclasses.replace(config, **floats))
         _check_heads(self.model)
         _check_sampling(self.train)
+        _check_adaptation(self.train)
 
     def replace(self, delta: Mapping[str, Any]) -> Recipe:
         """A copy with dotted fields replaced, e.g. ``{"model.position": "rope"}``.
@@ -328,6 +335,11 @@ def _check_heads(model: ModelConfig) -> None:
         divisors = [n for n in range(1, model.d_model + 1) if model.d_model % n == 0]
         allowed = f"a divisor of model.d_model={model.d_model}: {', '.join(map(str, divisors))}"
         raise ConfigError("model.n_heads", model.n_heads, allowed)
+
+
+def _check_adaptation(train: TrainConfig) -> None:
+    if train.adapt_steps > train.max_steps:
+        raise ConfigError("train.adapt_steps", train.adapt_steps, f"at most train.max_steps ({train.max_steps})")
 
 
 def _check_sampling(train: TrainConfig) -> None:

@@ -15,6 +15,7 @@ MOST: dict[str, dict[str, int]] = {
     "smoke": {
         "train.max_steps": SMOKE_STEPS,
         "train.warmup_steps": 5,
+        "data.max_length": 128,
         "data.test_examples": 200,
         "data.valid_examples": 200,
     },

@@ -19,6 +19,7 @@ from transformer_ablate.report import claims, narrative, study_tables, text_tabl
 from transformer_ablate.report.figures import Drawing, draw
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import metric_of
+from transformer_ablate.report.recommended import Recommended, as_config, recommended
 from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.tables import latex, long_table, results
 
@@ -30,6 +31,7 @@ SPECIAL_GROUPS = {
     "probes": "Position in the encoder's layers",
     "throughput": "Time and memory",
 }
+RECOMMENDED = "recommended.yaml"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -53,6 +55,8 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
     _write(directory / "table.csv", long_table(record).to_csv(index=False, lineterminator="\n"))
     _write(directory / "table.tex", latex(record))
     page = _page(index, found, drawings)
+    if advice := _recommended(index):
+        _write(directory / RECOMMENDED, as_config(advice))
     _write(directory / "report.md", re.sub(r"\n{3,}", "\n\n", _template("report.md.j2").render(page)))
     return _write(directory / "report.html", _template("report.html.j2").render(page))
 
@@ -143,6 +147,8 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "claims_tally": claims.tally(found["claims"]),
         "pareto": next((_picture(d) for d in drawings if d.kind == "pareto"), None),
         "front": study_tables.front_sentence(index),
+        "recommended": advice.sentence if (advice := _recommended(index)) else "",
+        "recommended_file": RECOMMENDED,
         "effects": study_tables.effects_tables(index),
         "contrasts": views.contrasts_table(index, found["contrasts"]),
         "not_run": [c for c in found["contrasts"] if not c["planned"]],
@@ -153,6 +159,11 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "definitions": [m for m in map(metric_of, names) if m.group != "further"],
         "environment": dict(record.environment),
     }
+
+
+def _recommended(index: Index) -> Recommended | None:
+    steps = index.record.study.steps
+    return recommended(index, steps) if steps is not None else None
 
 
 def _told(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:

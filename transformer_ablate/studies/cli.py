@@ -53,6 +53,7 @@ def build_parser(program: str) -> ArgumentParser:
     add("--tracking-uri", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlflow.db in the project)")
     add("--output", help="folder of the reports (default: reports/ in the project)")
     add("--plugin", action="append", help="a Python file with components, tasks and VARIANTS of your own; repeatable")
+    add("--config", action="config", help="a YAML file of options and recipe fields, e.g. a report's recommended.yaml")
     add("--dry-run", action="store_true", help="check everything, print the plan, train nothing")
     add("--fresh", action="store_true", help="train again what the store has already")
     add("--fail-fast", action="store_true", help="stop at the first run that fails")

@@ -232,6 +232,7 @@ def _check(recipe: Recipe) -> str:
     """Loads the data and builds the model without memory for it, so that every fault shows now; the data's hash."""
     import torch
 
+    from transformer_ablate.training.adaptation import check_adaptation
     from transformer_ablate.training.sequential import check_sampling
 
     check_sampling(recipe.train)
@@ -242,6 +243,7 @@ def _check(recipe: Recipe) -> str:
     TokenBudgetBatches(task.train, recipe.data.batch_tokens, recipe.data.length_buckets, seed=0, steps=1)
     with torch.device("meta"):
         model = build_model(recipe.model, *sizes)
+    check_adaptation(model, recipe.train)
     sets = (task.train, task.valid, *(test.pairs for test in task.test))
     source = max(int(pairs.source.lengths.max()) for pairs in sets)
     target = max(int(pairs.target.lengths.max()) for pairs in sets)

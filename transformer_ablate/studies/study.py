@@ -142,6 +142,19 @@ class Factorial:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Bases and the single changes from each, from which a recipe is recommended.
+
+    Attributes:
+        metric: ``CELL/METRIC[/BUCKET]``, in distribution: what the recommendation is chosen by.
+        changes: arm to the arms that are one change away from it.
+    """
+
+    metric: str
+    changes: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class Study:
     """A question, the tasks and arms that answer it, and the contrasts and claims declared before any run.
 
@@ -151,7 +164,7 @@ class Study:
         cells, variants, contrasts, claims: see the classes.
         notes: paragraphs that the report prints before its tables (definitions, known traps).
         left_out: ``(name, reason)`` of arms that cannot work in any preset on any machine so far.
-        pareto, factorial: see the classes; None for none.
+        pareto, factorial, steps: see the classes; None for none.
     """
 
     name: str
@@ -164,6 +177,7 @@ class Study:
     left_out: tuple[tuple[str, str], ...] = ()
     pareto: Pareto | None = None
     factorial: Factorial | None = None
+    steps: Steps | None = None
 
     def cells_of(self, variant: Variant) -> tuple[Cell, ...]:
         """The cells in which a variant runs."""

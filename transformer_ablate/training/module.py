@@ -13,6 +13,7 @@ from transformer_ablate.config import Recipe
 from transformer_ablate.core import build_model
 from transformer_ablate.data.examples import Batch, decoder_inputs
 from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
+from transformer_ablate.training.adaptation import adapt, check_adaptation
 from transformer_ablate.training.losses import cross_entropy
 from transformer_ablate.training.sequential import REGIMES, check_sampling, sampled_places
 
@@ -35,7 +36,14 @@ class Seq2SeqModule(LightningModule):
         plain = {"recipe": self.recipe.to_dict(), "source_size": source_size, "target_size": target_size}
         self.save_hyperparameters(plain)
         self.model = build_model(self.recipe.model, source_size, target_size, self.recipe.train.seed)
+        check_adaptation(self.model, self.recipe.train)
         self.gradient_norm = torch.zeros(())  # of the last update, before clipping
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Begins the last ``train.adapt_steps`` updates, wherever training was resumed."""
+        train = self.recipe.train
+        if train.adapt_steps and self.global_step >= train.max_steps - train.adapt_steps:
+            adapt(self.model)
 
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
         """The batch's loss and, as ``nll``, its hard-target loss in nats a token, comparable across label smoothing."""

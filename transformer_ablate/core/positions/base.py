@@ -61,15 +61,20 @@ class PositionalEncoding(nn.Module):
         keys_move: door (b) gives a key another value when the sequence grows. Its keys are then cached as they were
             before door (b), and pass it anew at each step.
         adds_values: the encoding uses :meth:`value_term`, so that attention must hand it the weights.
+        evaluated_otherwise: evaluation has something that training has not, until :meth:`adapt`.
     """
 
     version: ClassVar[int] = 1
     keys_move: bool = False
     adds_values: bool = False
+    evaluated_otherwise: bool = False
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__()
         self.geometry = geometry
+
+    def adapt(self) -> None:
+        """Trains from now on with what is otherwise there at evaluation alone; repeating it changes nothing."""
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Door (a): embeddings ``x`` (B, L, d_model) at ``positions`` (L,) or (B, L) -> (B, L, d_model)."""

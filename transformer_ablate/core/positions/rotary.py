@@ -83,6 +83,7 @@ class Rotary(PositionalEncoding):
         }
         trained = build_scaling(scaling, given, geometry.d_head)
         evaluated = trained if evaluation is None else _build_evaluated(evaluation, geometry.d_head)
+        self.evaluated_otherwise = evaluation is not None
         self._scalings = {True: trained, False: evaluated}
         self.train(self.training)
 
@@ -91,6 +92,11 @@ class Rotary(PositionalEncoding):
         self.scaling = self._scalings[mode]
         self.keys_move = self.scaling.moves
         return super().train(mode)
+
+    def adapt(self) -> None:
+        """See the base class: the trained scaling is that of evaluation from now on (Chen et al. 2023, section 3.4)."""
+        self._scalings[True] = self._scalings[False]
+        self.train(self.training)
 
     def angles(self, positions: Tensor, lengths: Tensor) -> Tensor:
         """Positions (L,) or (B, L) -> (L, d_head / 2) or (B, L, d_head / 2), float64."""
