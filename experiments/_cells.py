@@ -55,7 +55,7 @@ def short_words(*measures: str, delta: Mapping[str, Any] | None = None, level: s
     )
 
 
-def deep_copy(layers: int, level: str) -> Cell:
+def deep_copy(layers: int, level: str, *measures: str) -> Cell:
     """Copying by ``layers`` layers on each side, a tenth of the steps of warmup."""
     depth = {"model.encoder_layers": layers, "model.decoder_layers": layers}
     return Cell(
@@ -66,5 +66,6 @@ def deep_copy(layers: int, level: str) -> Cell:
         f"copy strings of up to 8 symbols, {layers} + {layers} layers",
         figure=False,
         level=level,
+        measures=(*USUAL_MEASURES, *measures),
         small={**SMALL_COPY, **depth, "train.warmup_steps": 40},
     )

@@ -21,8 +21,8 @@ STUDY = Study(
     name="residual_norm",
     question="What do residual connections and norms buy, and where should the norm stand?",
     cells=(
-        short_words(),
-        deep_copy(6, level="claims"),
+        short_words("gradients"),
+        deep_copy(6, "claims", "gradients"),
         Cell(
             "copy-packed",
             "synthetic",
@@ -43,7 +43,7 @@ STUDY = Study(
             level="claims",
             small=SMALL_COPY,
         ),
-        deep_copy(12, level="further"),
+        deep_copy(12, "further", "gradients"),
         Cell(
             "zh-en-padded",
             "text",
@@ -159,8 +159,8 @@ STUDY = Study(
         "A seed fails to train where it ends without a result, diverges, or reaches less than half of what the pre-LN "
         "arm reaches in distribution.",
         "Deep stacks and padding are studied on copying with 32 strings of up to 8 symbols a batch and d 32, since a "
-        "12-layer G2P model costs three times the base. Gradient norms are of all parameters together; by layer they "
-        "are not measured.",
+        "12-layer G2P model costs three times the base. Gradient norms by layer are of one validation batch, at the "
+        "initial values and at the end.",
         "Padding shares follow from how batches are made: strings of one length together (copy-packed), of all lengths "
         "(copy-padded); uniform lengths cannot give more than half, texts can (zh-en-padded). The report prints each "
         "cell's measured share. Batches have a budget in padded tokens, so packed ones hold more strings.",

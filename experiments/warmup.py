@@ -47,7 +47,7 @@ STUDY = Study(
     question="Does a Transformer need its learning rate warmed up?",
     cells=(
         short_words(),
-        deep_copy(6, level="claims"),
+        deep_copy(6, "claims"),
     ),
     variants=(
         Variant("base", {}, why="the base recipe: pre-LN, 100 steps of warmup (50 in depth-6), linear decay"),

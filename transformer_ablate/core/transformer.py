@@ -287,6 +287,10 @@ class Transformer(Seq2Seq):
         """The encoder's layers: each takes the residual stream (B, S, d_model) first, and returns it."""
         return list(self.encoder.layers)
 
+    def decoder_blocks(self) -> list[nn.Module]:
+        """The decoder's layers, likewise."""
+        return list(self.decoder.layers)
+
     def attentions(self) -> dict[str, list[nn.Module]]:
         """The modules that attend, each with an ``observer``, from the first layer on: encoder, decoder, cross."""
         encoder = [layer.self_attention for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]

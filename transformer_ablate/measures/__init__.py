@@ -7,6 +7,7 @@ from transformer_ablate.measures.context import Context
 from transformer_ablate.measures.convergence import Convergence
 from transformer_ablate.measures.evaluation import Evaluation
 from transformer_ablate.measures.extrapolation import Extrapolation
+from transformer_ablate.measures.gradients import Gradients
 from transformer_ablate.measures.probes import Probes
 from transformer_ablate.measures.quality import Quality
 from transformer_ablate.measures.size import Size
@@ -22,6 +23,7 @@ _ALL: tuple[Measure, ...] = (
     Calibration(),
     Attention(),
     Probes(),
+    Gradients(),
     Size(),
     Throughput(),
 )

@@ -1,7 +1,8 @@
 """How attention and encoder states are caught while a model runs, without changing what it computes.
 
 An architecture that has something to show says so by methods, each of which it may lack: ``attentions()``, modules with
-an ``observer`` by kind, and ``encoder_blocks()``, modules from residual stream to residual stream.
+an ``observer`` by kind, and ``encoder_blocks()`` and ``decoder_blocks()``, modules from residual stream to residual
+stream.
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ def attention_caught(model: Seq2Seq) -> Iterator[dict[str, list[Caught]]]:
 def encoder_blocks(model: Seq2Seq) -> list[nn.Module]:
     """The encoder's layers; empty where it has no residual stream to look at."""
     find = getattr(model, "encoder_blocks", None)
+    return [] if find is None else find()
+
+
+def decoder_blocks(model: Seq2Seq) -> list[nn.Module]:
+    """The decoder's layers; empty where it has none."""
+    find = getattr(model, "decoder_blocks", None)
     return [] if find is None else find()
 
 

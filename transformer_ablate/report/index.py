@@ -13,7 +13,7 @@ from transformer_ablate.report.statistics import Summary, summarise
 from transformer_ablate.studies.study import Cell, Variant
 
 # Their buckets are no test sets but layers, or numbers of tokens.
-COUNTED_GROUPS = ("probes", "throughput")
+COUNTED_GROUPS = ("probes", "gradients", "throughput")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Metric:
         style: ``fraction`` (3 decimals, within 0 and 1), ``decimal`` (3 decimals), ``count`` (whole, with thousands
             separators), ``si`` (3 digits and a prefix) or ``short`` (3 significant digits).
         group: ``quality``, ``convergence``, ``cost``, ``size``, ``status``, ``calibration``, ``attention``, ``probes``,
-            ``throughput`` or ``further``; tables are made by group.
+            ``gradients``, ``throughput`` or ``further``; tables are made by group.
         definition: one or two sentences with the unit.
     """
 

@@ -29,6 +29,7 @@ SPECIAL_GROUPS = {
     "calibration": "Calibration",
     "attention": "Attention",
     "probes": "Position in the encoder's layers",
+    "gradients": "Gradients by layer",
     "throughput": "Time and memory",
 }
 RECOMMENDED = "recommended.yaml"

@@ -1,0 +1,74 @@
+"""Gradient norms by layer: against autograd by hand, and what theory says of norms and residual connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_ablate.config import Recipe
+from transformer_ablate.core import build_model
+from transformer_ablate.data.examples import decoder_inputs
+from transformer_ablate.data.task import load_task
+from transformer_ablate.measures import MEASURES
+from transformer_ablate.measures.evaluation import Evaluation
+from transformer_ablate.training.losses import cross_entropy
+
+
+def evaluation(seed: int = 0, **options: Any) -> Evaluation:
+    """A model at its own initial values."""
+    small = {
+        "model.d_model": 16, "model.d_ff": 32, "model.n_heads": 2, "data.max_length": 6, "data.vocab_size": 8,
+        "data.train_examples": 200, "data.valid_examples": 20, "data.test_examples": 10, "train.seed": seed,
+    }  # fmt: skip
+    recipe = Recipe().replace({**small, **{name.replace("__", "."): value for name, value in options.items()}})
+    task = load_task(recipe.data)
+    sizes = len(task.source_vocabulary), len(task.target_vocabulary)
+    return Evaluation(build_model(recipe.model, *sizes, seed=seed), task, recipe)
+
+
+def measured(run: Evaluation) -> dict[str, float]:
+    return dict(MEASURES["gradients"].measure(run).metrics)
+
+
+def test_they_are_those_of_autograd_and_the_model_is_left_as_it_was() -> None:
+    run = evaluation(model__dropout=0.3, train__label_smoothing=0.1)
+    found = measured(run)
+    assert all(p.grad is None for p in run.model.parameters())
+    assert not run.model.training
+    batch = run.task.valid.batch(range(20))
+    logits = run.model(batch.source, decoder_inputs(batch.target))
+    cross_entropy(logits, batch.target[:, 1:], 0.1).backward()
+    encoder = run.model.get_submodule("encoder.layers.1")
+    by_hand = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None]).norm()
+    assert found["grad_norm_encoder/2"] == pytest.approx(float(by_hand), rel=1e-5)
+    assert set(found) == {
+        "grad_first_over_last_start",
+        *(f"grad_norm_{kind}{when}/{d}" for kind in ("encoder", "decoder") for when in ("", "_start") for d in (1, 2)),
+    }
+
+
+def test_an_untrained_model_is_at_its_start_and_a_changed_one_is_not() -> None:
+    run = evaluation(seed=3)
+    found = measured(run)
+    assert found["grad_norm_decoder/1"] == pytest.approx(found["grad_norm_decoder_start/1"], rel=1e-6)
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p.mul_(1.3)
+    changed = measured(run)
+    assert changed["grad_norm_decoder_start/1"] == pytest.approx(found["grad_norm_decoder_start/1"], rel=1e-6)
+    assert changed["grad_norm_decoder/1"] != pytest.approx(found["grad_norm_decoder/1"], rel=1e-2)
+
+
+def test_without_norm_and_residual_connections_the_first_layer_of_six_gets_hardly_any_gradient() -> None:
+    deep = {"model__encoder_layers": 6, "model__decoder_layers": 6, "model__norm": "none"}
+    ratios = {
+        kept: measured(evaluation(model__residual=kept, **deep))["grad_first_over_last_start"] for kept in (True, False)
+    }
+    assert ratios[False] < 0.2 * ratios[True]
+
+
+def test_models_without_layers_of_this_kind_have_none() -> None:
+    run = evaluation(model__architecture="gru", model__architecture_options={"reader": "additive"})
+    assert measured(run) == {}
