@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transformer_ablate import options
 from transformer_ablate.config import ModelConfig
+from transformer_ablate.core.attention import Observer
 from transformer_ablate.core.baselines.cells import GRU, Bridge
 from transformer_ablate.core.baselines.matching import OPTIONS, Baseline
 from transformer_ablate.core.baselines.readers import Reader, averaged
@@ -137,7 +138,12 @@ class ConvolutionalDecoderLayer(nn.Module):
     has no sqrt(d): its embeddings start with a standard deviation of 0.1, those here with 1, under which the softmax
     would be saturated from the start. Nor is c multiplied by the square root of the source's length, which in the paper
     makes up for weights that are all equal (section 3.4).
+
+    Attributes:
+        observer: is shown the scores of every call.
     """
+
+    observer: Observer | None = None
 
     def __init__(self, d: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -149,7 +155,7 @@ class ConvolutionalDecoderLayer(nn.Module):
         h = self.convolution(windows)
         queries = (self.query(h) + embedded) * embedded.shape[-1] ** -0.5
         scores = queries @ source.states.to(queries.dtype).transpose(1, 2)
-        return (h + averaged(source.values, scores, source.mask)) * HALVED
+        return (h + averaged(source.values, scores, source.mask, self.observer)) * HALVED
 
 
 @ARCHITECTURES.register("convs2s")
@@ -171,6 +177,10 @@ class ConvS2S(Baseline):
         self.encoder = ConvolutionalEncoder(config, d, kernel)
         self.position = additive_position(config, d, layers, causal=True)
         self.layers = nn.ModuleList(ConvolutionalDecoderLayer(d, kernel, config.dropout) for _ in range(layers))
+
+    def attentions(self) -> dict[str, list[nn.Module]]:
+        """The layers that attend to the source, each with an ``observer``."""
+        return {"cross": list(self.layers)}
 
     def encode(self, source: Tensor) -> ConvolutionalMemory:
         mask = self.token_mask(source)

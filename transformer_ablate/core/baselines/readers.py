@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.core.attention import masked_softmax
+from transformer_ablate.core.attention import Observer, masked_softmax
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.core.positions.base import wide
 
@@ -38,12 +38,16 @@ class Source:
         return Source(self.keys[rows], self.states[rows], self.mask[rows], self.summary[rows])
 
 
-def averaged(states: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
+def averaged(states: Tensor, scores: Tensor, mask: Tensor, observer: Observer | None = None) -> Tensor:
     """States (B, S, d) of the tokens in ``mask`` (B, S), averaged by the softmax of scores (B, n, S) -> (B, n, d).
 
-    The softmax is taken in float32 or wider; a source without any token gives zeros.
+    The softmax is taken in float32 or wider; a source without any token gives zeros. An observer is shown the scores
+    as those of a single head.
     """
-    weights = masked_softmax(scores.to(wide(scores.dtype)), mask[:, None])
+    scores, allowed = scores.to(wide(scores.dtype)), mask[:, None].expand_as(scores)
+    if observer is not None:
+        observer(scores[:, None], allowed[:, None])
+    weights = masked_softmax(scores, allowed)
     return weights.to(states.dtype) @ states
 
 
@@ -63,10 +67,16 @@ class Reader(nn.Module):
 
     Args:
         d, d_source: widths.
+
+    Attributes:
+        observer: is shown the scores of every call, where the reader attends.
     """
 
+    # Whether it weighs the source's states by a softmax.
+    attends: ClassVar[bool] = False
     # Whether the input of a step depends on the state before it, so that steps must be run one by one.
     follows_state: ClassVar[bool] = False
+    observer: Observer | None = None
 
     def __init__(self, d: int, d_source: int) -> None:
         super().__init__()
@@ -110,7 +120,7 @@ class AdditiveReader(ContextReader):
     ``e_ij = v^T tanh(W s_{i-1} + U h_j)``, where s is the top layer's; the output layer as in :class:`ContextReader`.
     """
 
-    follows_state = True
+    follows_state = attends = True
 
     def __init__(self, d: int, d_source: int) -> None:
         super().__init__(d, d_source)
@@ -123,7 +133,7 @@ class AdditiveReader(ContextReader):
 
     def before(self, x: Tensor, top: Tensor, source: Source) -> Tensor:
         energies = self.score(torch.tanh(self.query(top)[:, None] + source.keys))  # (B, S, 1)
-        context = averaged(source.states, energies.transpose(1, 2), source.mask)
+        context = averaged(source.states, energies.transpose(1, 2), source.mask, self.observer)
         return torch.cat((x, context.to(x.dtype)), dim=-1)
 
 
@@ -133,6 +143,8 @@ class MultiplicativeReader(Reader):
     ``e_ij = s_i^T W h_j`` and ``o_i = tanh(W_c [c_i; s_i] + b)``. There is no input feeding (section 3.3): contexts do
     not come back into the recurrence, which can so run over a whole target at once.
     """
+
+    attends = True
 
     def __init__(self, d: int, d_source: int) -> None:
         super().__init__(d, d_source)
@@ -144,7 +156,7 @@ class MultiplicativeReader(Reader):
 
     def after(self, inputs: Tensor, outputs: Tensor, source: Source) -> Tensor:
         scores = outputs.to(source.keys.dtype) @ source.keys.transpose(1, 2)
-        context = averaged(source.states, scores, source.mask)
+        context = averaged(source.states, scores, source.mask, self.observer)
         return torch.tanh(self.readout(torch.cat((context.to(outputs.dtype), outputs), dim=-1)))
 
 

@@ -110,6 +110,11 @@ class Recurrent(Baseline):
         self.bridge = Bridge(d, d_source, *layers, self.cell.states, direct=not bidirectional)
         self.decoder = RecurrentDecoder(self.cell, READERS[reader], d, d_source, config.decoder_layers, config.dropout)
 
+    def attentions(self) -> dict[str, list[nn.Module]]:
+        """The reader, with its ``observer``, if it attends to the source."""
+        reader = self.decoder.reader
+        return {"cross": [reader] if reader.attends else []}
+
     def encode(self, source: Tensor) -> RecurrentMemory:
         mask = self.token_mask(source)
         states, last = self.encoder.read(self.dropout(self.source_embedding(source)), mask)
