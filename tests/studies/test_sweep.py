@@ -74,6 +74,28 @@ def test_a_study_is_trained_once_and_then_reused(
     assert out.splitlines()[-1] == "1 trained, 0 reused, 0 failed"
 
 
+def test_each_study_is_reported_when_its_own_runs_are_through(
+    invoke: Callable[..., tuple[int, str]], study: Study, store: Store, tmp_path: Path
+) -> None:
+    longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in study.cells)
+    later = dataclasses.replace(study, name="later", cells=longer)
+    words = ("--seeds", "1", "--workers", "1")
+    lines = invoke([study, later], *words)[1].splitlines()
+
+    def where(text: str) -> int:
+        return next(i for i, line in enumerate(lines) if text in line)
+
+    assert where("[2/4]") < where("tiny/report.html") < where("[3/4]") < where("[4/4]") < where("later/report.html")
+    assert sum("report.html" in line for line in lines) == 2
+    # A study that has everything is reported before the others train.
+    lines = invoke([study, later], "--seeds", "2", "--workers", "1", "--variants", "rope")[1].splitlines()
+    assert where("tiny/report.html") < where("[2/2]") < where("later/report.html")
+    everything = dataclasses.replace(study, name="everything")
+    lines = invoke([later, everything], *words, "--seeds", "1", "--variants", "sinusoidal,rope")[1].splitlines()
+    assert lines[-1].startswith("0 trained")
+    assert results(tmp_path, "everything")["tally"]["finished"] == 2
+
+
 def test_equal_seeds_give_equal_results(
     invoke: Callable[..., tuple[int, str]], study: Study, store: Store, tmp_path: Path
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,19 +120,25 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     parents = {plan.study.name: store.start_invocation(plan, command, environment) for plan in plans}
     display = Display(len(missing) + len(lacking), options.workers, options.fail_fast)
     status = "failed"
+    reports: dict[str, Path] = {}
+
+    def report(plan: Plan) -> None:
+        name = plan.study.name
+        store.share(plan.runs, parents[name])
+        record = study_record(plan, store, {**environment, "command": command}, options.accelerator == "gpu")
+        reports[name] = write_report(record, options.output / plan.preset / name)
+        write_overview(options.output / plan.preset)
+        display.console.print(f"report: {reports[name]}")
+
     try:
         if missing or lacking:
-            _train(missing, lacking, store, parents, environment, options, display)
+            _train(missing, lacking, store, parents, environment, options, display, Finishing(plans, report))
         reused = len(have.keys() - {run.fingerprint for run in missing})
         tally = Tally(display.ok - display.measured, reused, display.failed)
-        reports = []
         for plan in plans:
-            store.share(plan.runs, parents[plan.study.name])
-            record = study_record(plan, store, {**environment, "command": command}, options.accelerator == "gpu")
-            html = write_report(record, options.output / plan.preset / plan.study.name)
-            reports.append(html)
-            store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), html)
-        overview = write_overview(options.output / plans[0].preset)
+            if plan.study.name not in reports:
+                report(plan)
+            store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), reports[plan.study.name])
         status = "failed" if display.failed else "finished"
     except KeyboardInterrupt:
         status = "interrupted"
@@ -139,10 +146,41 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     finally:
         for parent in parents.values():
             store.end_run(parent, status)
-    for html in reports:
-        display.console.print(f"report: {html}")
-    display.console.print(f"overview: {overview}")
+    display.console.print(f"overview: {options.output / plans[0].preset / 'index.html'}")
     return tally
+
+
+class Finishing:
+    """Writes each study's report as soon as the last of its runs has ended, while those of other studies go on.
+
+    Args:
+        plans: of all studies.
+        report: writes the report of one; where the folder or the store fails it is left for the end.
+    """
+
+    def __init__(self, plans: Sequence[Plan], report: Callable[[Plan], None]) -> None:
+        self._plans, self._report = plans, report
+        self._waiting: dict[str, set[str]] = {}
+
+    def begin(self, fingerprints: Iterable[str]) -> None:
+        """These runs are still to come; studies that wait for none are reported now."""
+        coming = set(fingerprints)
+        for plan in self._plans:
+            self._waiting[plan.study.name] = {run.fingerprint for run in plan.runs} & coming
+            self._report_if_complete(plan)
+
+    def ended(self, fingerprint: str) -> None:
+        """One of them has ended, well or not."""
+        for plan in self._plans:
+            waiting = self._waiting[plan.study.name]
+            if fingerprint in waiting:
+                waiting.remove(fingerprint)
+                self._report_if_complete(plan)
+
+    def _report_if_complete(self, plan: Plan) -> None:
+        if not self._waiting[plan.study.name]:
+            with contextlib.suppress(StoreError, OSError):
+                self._report(plan)
 
 
 def open_store(uri: str | None, experiments: Sequence[str]) -> Store:
@@ -227,6 +265,7 @@ def _train(
     environment: dict[str, str],
     options: Options,
     display: Display,
+    finishing: Finishing,
 ) -> None:
     open_runs: dict[str, str] = {}  # by fingerprint: names are unique within one study only
 
@@ -251,12 +290,15 @@ def _train(
             if error and run_id is not None:
                 store.end_run(run_id, "failed", error)
             display.measured += planned.fingerprint in lacking and not error
-            return display.ended(planned, error)
+            go_on = display.ended(planned, error)
+            finishing.ended(planned.fingerprint)
+            return go_on
 
     display.console.print(f"{len(missing)} runs to train, {options.workers} at a time")
     if lacking:
         display.console.print(f"{len(lacking)} trained runs to measure further")
     every = sorted([*lacking.values(), *missing], key=lambda run: run.exclusive)
+    finishing.begin(run.fingerprint for run in every)
     began = time.monotonic()
     launcher = LocalLauncher(options.workers, (run.recipe.data for run in every))
     try:
