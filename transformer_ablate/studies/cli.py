@@ -54,6 +54,7 @@ def build_parser(program: str) -> ArgumentParser:
     add("--output", help="folder of the reports (default: reports/ in the project)")
     add("--plugin", action="append", help="a Python file with components, tasks and VARIANTS of your own; repeatable")
     add("--config", action="config", help="a YAML file of options and recipe fields, e.g. a report's recommended.yaml")
+    add("--lr-grid", help="factors of each arm's peak rate, e.g. 0.5,1,2: the best on validation data is taken")
     add("--dry-run", action="store_true", help="check everything, print the plan, train nothing")
     add("--fresh", action="store_true", help="train again what the store has already")
     add("--fail-fast", action="store_true", help="stop at the first run that fails")
@@ -187,8 +188,10 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     # Only now what takes seconds to import: a typing mistake is answered at once.
     from transformer_ablate.studies.estimate import operations, print_operations
     from transformer_ablate.studies.plan import make_plan
-    from transformer_ablate.studies.sweep import Options, describe_plan, estimate, run_sweep
+    from transformer_ablate.studies.rates import grid_plan, parse_grid
+    from transformer_ablate.studies.sweep import Options, Tally, choose_rates, describe_plan, estimate, run_sweep
 
+    factors = parse_grid(options.lr_grid) if options.lr_grid is not None else ()
     studies = [with_plugins(study, plugins) for study in studies]
     plans = [make_plan(study, options.preset, seeds, variants, overrides, cells) for study in studies]
     how = Options(
@@ -209,10 +212,18 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
         if not options.dry_run:
             raise ConfigError("--preset", "full", "--dry-run on this machine: it has no CUDA device to train on")
     else:
+        if factors:
+            grids = [grid_plan(plan, factors) for plan in plans]
+            runs = sum(len(grid.runs) for grid in grids)
+            print(f"learning rates: {runs} runs at the first seed, {len(factors)} rates an arm, come first", flush=True)
+            print(estimate(grids, how), flush=True)
         print(estimate(plans, how), flush=True)
     if options.dry_run:
         return OK
-    tally = run_sweep(plans, how)
+    tally = Tally(0, 0, 0)
+    if factors:
+        plans, tally = choose_rates(plans, factors, how)
+    tally += run_sweep(plans, how)
     print(tally, flush=True)
     return SOME_FAILED if tally.failed else OK
 

@@ -23,6 +23,7 @@ from transformer_ablate.studies.environment import describe
 from transformer_ablate.studies.estimate import Place, cell_costs, print_estimate
 from transformer_ablate.studies.launchers import LocalLauncher
 from transformer_ablate.studies.plan import Job, Plan, PlannedRun
+from transformer_ablate.studies.rates import best_factors, grid_plan, with_rates
 from transformer_ablate.studies.tracking import Store, StoreError, default_uri, store_exists
 
 
@@ -57,6 +58,9 @@ class Tally:
     trained: int
     reused: int
     failed: int
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
     def __str__(self) -> str:
         return f"{self.trained} trained, {self.reused} reused, {self.failed} failed"
@@ -99,8 +103,26 @@ def estimate(plans: Sequence[Plan], options: Options) -> str:
     return print_estimate(plans, cell_costs(missing, past), options.workers)
 
 
-def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
+def choose_rates(plans: Sequence[Plan], factors: Sequence[float], options: Options) -> tuple[list[Plan], Tally]:
+    """Trains every arm with every rate of a grid at the first seed; the plans with the best rates, and what was done.
+
+    Raises:
+        ConfigError, KeyboardInterrupt: see :func:`run_sweep`.
+    """
+    grids = [grid_plan(plan, factors) for plan in plans]
+    tally = run_sweep(grids, options, reports=False)
+    store = open_store(options.tracking_uri, [])
+    chosen = [best_factors(grid, factors, store.records(grid.runs)) for grid in grids]
+    return [with_rates(plan, factors, best) for plan, best in zip(plans, chosen, strict=True)], tally
+
+
+def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> Tally:
     """Runs what is missing of all plans through one pool, then writes every report and the overview.
+
+    Args:
+        plans: of the studies.
+        options: how.
+        reports: False to train and record alone.
 
     Raises:
         ConfigError: for a store or an output folder that cannot be used, before anything is trained.
@@ -120,25 +142,34 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     parents = {plan.study.name: store.start_invocation(plan, command, environment) for plan in plans}
     display = Display(len(missing) + len(lacking), options.workers, options.fail_fast)
     status = "failed"
-    reports: dict[str, Path] = {}
+    written: dict[str, Path] = {}
 
     def report(plan: Plan) -> None:
         name = plan.study.name
         store.share(plan.runs, parents[name])
         record = study_record(plan, store, {**environment, "command": command}, options.accelerator == "gpu")
-        reports[name] = write_report(record, options.output / plan.preset / name)
+        written[name] = write_report(record, options.output / plan.preset / name)
         write_overview(options.output / plan.preset)
-        display.console.print(f"report: {reports[name]}")
+        display.console.print(f"report: {written[name]}")
 
     try:
         if missing or lacking:
-            _train(missing, lacking, store, parents, environment, options, display, Finishing(plans, report))
+            _train(
+                missing,
+                lacking,
+                store,
+                parents,
+                environment,
+                options,
+                display,
+                Finishing(plans if reports else (), report),
+            )
         reused = len(have.keys() - {run.fingerprint for run in missing})
         tally = Tally(display.ok - display.measured, reused, display.failed)
-        for plan in plans:
-            if plan.study.name not in reports:
+        for plan in plans if reports else ():
+            if plan.study.name not in written:
                 report(plan)
-            store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), reports[plan.study.name])
+            store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), written[plan.study.name])
         status = "failed" if display.failed else "finished"
     except KeyboardInterrupt:
         status = "interrupted"
@@ -146,7 +177,8 @@ def run_sweep(plans: Sequence[Plan], options: Options) -> Tally:
     finally:
         for parent in parents.values():
             store.end_run(parent, status)
-    display.console.print(f"overview: {options.output / plans[0].preset / 'index.html'}")
+    if reports:
+        display.console.print(f"overview: {options.output / plans[0].preset / 'index.html'}")
     return tally
 
 
