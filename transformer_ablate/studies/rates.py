@@ -83,8 +83,8 @@ def with_rates(plan: Plan, factors: Sequence[float], chosen: Mapping[Arm, float]
     told = "; ".join(f"{cell}: {', '.join(arms)}" for cell, arms in cells.items())
     note = (
         f"Learning rates were chosen by --lr-grid, whatever is said elsewhere on this page of a shared rate: each "
-        f"arm's own peak rate times {', '.join(f'{f:g}' for f in factors)}, by the lowest validation loss at the first seed. "
-        f"Chosen factors: {told}."
+        f"arm's own peak rate times {', '.join(f'{f:g}' for f in factors)}, by the lowest validation loss at the "
+        f"first seed. Chosen factors: {told}."
     )
     study = dataclasses.replace(plan.study, notes=(note, *plan.study.notes))
     return dataclasses.replace(plan, study=study, runs=runs)

@@ -152,6 +152,7 @@ def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> 
         write_overview(options.output / plan.preset)
         display.console.print(f"report: {written[name]}")
 
+    finishing = Finishing(plans if reports else (), report)
     try:
         if missing or lacking:
             _train(
