@@ -155,16 +155,7 @@ def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> 
     finishing = Finishing(plans if reports else (), report)
     try:
         if missing or lacking:
-            _train(
-                missing,
-                lacking,
-                store,
-                parents,
-                environment,
-                options,
-                display,
-                Finishing(plans if reports else (), report),
-            )
+            _train(missing, lacking, store, parents, environment, options, display, finishing)
         reused = len(have.keys() - {run.fingerprint for run in missing})
         tally = Tally(display.ok - display.measured, reused, display.failed)
         for plan in plans if reports else ():
