@@ -6,6 +6,7 @@ import hashlib
 import io
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from transformer_ablate.report.artifact_figures import attention_figure, reliability_figure
 from transformer_ablate.report.drawing import (
     STYLE,
     Look,
@@ -43,7 +45,7 @@ class Drawing:
 
     Attributes:
         name: file name without its ending.
-        kind: ``metric``, ``curves`` or ``pareto``.
+        kind: ``metric``, ``reliability``, ``maps``, ``curves`` or ``pareto``.
         cell: the cell it belongs to; empty for one of the whole study.
         caption: what is drawn, for the reader and for screen readers.
         svg, png: the files' bytes.
@@ -65,12 +67,12 @@ def file_stem(cell: str, kind: str) -> str:
 
 
 def draw(index: Index) -> list[Drawing]:
-    """All figures, cell by cell: the primary metric, then the training curves. Cells without data have none."""
+    """All figures, cell by cell, in the order of ``KINDS``. Cells without data have none."""
     drawings = []
     chosen = looks(index)
     with matplotlib.rc_context(STYLE):
         for cell in index.cells:
-            for kind, make in (("metric", _metric_figure), ("curves", _curves_figure)):
+            for kind, make in KINDS.items():
                 made = make(index, cell, chosen)
                 if made is not None:
                     figure, caption = made
@@ -309,3 +311,12 @@ def _mean_trace(traces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
     end = min(x[-1] for x, _ in traces)
     grid = traces[0][0][traces[0][0] <= end]
     return grid, np.mean([np.interp(grid, x, y) for x, y in traces], axis=0)
+
+
+# Figures of a cell, in their order: kind to what draws it, or None without data for it.
+KINDS: dict[str, Callable[[Index, Cell, dict[str, Look]], tuple[Figure, str] | None]] = {
+    "metric": _metric_figure,
+    "reliability": reliability_figure,
+    "maps": attention_figure,
+    "curves": _curves_figure,
+}

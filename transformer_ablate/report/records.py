@@ -31,6 +31,7 @@ class RunRecord:
         error: last line of the traceback of a failed run.
         text_scores: one row for each test set and system (``model`` and baselines), as
             :class:`transformer_ablate.measures.text.TextQuality` makes them; empty for tasks that are not on text.
+        tables: rows of some of the run's artifacts, by name: ``reliability``, ``attention_maps``.
         data_notes: what is known about the data, one line each.
     """
 
@@ -50,6 +51,7 @@ class RunRecord:
     error: str = ""
     text_scores: Sequence[Mapping[str, Any]] = ()
     data_notes: Sequence[str] = ()
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:

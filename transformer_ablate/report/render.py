@@ -112,6 +112,7 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
                 "title": cell.title,
                 "metric": metric_of(cell.metric),
                 "figure": pictures.get("metric"),
+                "pictures": [pictures[kind] for kind in ("reliability", "maps") if kind in pictures],
                 "curves": pictures.get("curves"),
                 "primary": views.primary_table(index, cell),
                 "gate": views.gate_table(index, cell),

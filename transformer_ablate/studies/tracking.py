@@ -41,6 +41,8 @@ StoreError = MlflowException
 RESULT_FILE = "result.json"
 CHECKPOINT = "model.ckpt"
 MEASURES_TAG = "measures"
+# Artifacts that reports draw, by the measure that makes them.
+DRAWN = {"calibration": "reliability", "attention": "attention_maps"}
 METRICS_A_CALL = 900  # MLflow takes 1000 at most
 FINISHED, FAILED, KILLED, RUNNING = (
     RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED, RunStatus.RUNNING)
@@ -331,7 +333,19 @@ class Store:
             examples=result["examples"],
             text_scores=result.get("text_scores", ()),  # results of older versions have neither
             data_notes=result.get("notes", ()),
+            tables=self._tables(run),
         )
+
+    def _tables(self, run: Run) -> dict[str, list[dict[str, Any]]]:
+        """The artifacts of a run that reports draw, as far as they are there."""
+        found = {}
+        measured = run.data.tags.get(MEASURES_TAG, "").split(",")
+        for name in (table for measure, table in DRAWN.items() if measure in measured):
+            location = f"{run.info.artifact_uri}/{name}.jsonl"
+            path = local_path(location) or Path(mlflow.artifacts.download_artifacts(location, tracking_uri=self.uri))
+            if path.is_file():
+                found[name] = [json.loads(line) for line in path.read_text().splitlines()]
+        return found
 
     def _result(self, run: Run) -> dict[str, Any]:
         location = f"{run.info.artifact_uri}/{RESULT_FILE}"
