@@ -33,8 +33,8 @@ STUDY = Study(
     name="attention",
     question="What do several heads, the scaling and the output projection of attention buy?",
     cells=(
-        # Four heads in every preset, so that arms mean the same in all of them.
-        short_words("attention", delta={"model.n_heads": 4}),
+        # One size in every preset, so that arms mean the same in all of them.
+        short_words("attention", delta={"model.n_heads": 4, "model.d_model": 64, "model.d_ff": 256}),
     ),
     variants=(
         Variant("heads-4", {}, why="the base recipe: four heads of 16 channels, scores over √d_k, output projection"),

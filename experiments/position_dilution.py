@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments._cells import STRINGS
+from experiments._cells import STRINGS_LONGER
 from experiments._positions import DELTAS
 from transformer_ablate.studies.claims import Claim, Mean, Minus, Value
 from transformer_ablate.studies.cli import main
@@ -52,16 +52,16 @@ STUDY = Study(
             "how well the position can be read off the layers of an encoder of 6, after learning to copy",
             axis="layer",
             measures=MEASURES,
-            small={**STRINGS, "model.encoder_layers": 6, "model.decoder_layers": 1},
+            small={**STRINGS_LONGER, "model.encoder_layers": 6, "model.decoder_layers": 1},
         ),
         Cell(
             "copy-12",
             "synthetic",
-            {"data.task": "copy", "model.encoder_layers": 12},
+            {"data.task": "copy", "model.encoder_layers": 12, "model.decoder_layers": 1},
             "probe_r2",
             "the same for an encoder of 12 layers; for --preset full",
             axis="layer",
-            level="further",
+            level="full",
             measures=MEASURES,
         ),
     ),
@@ -79,7 +79,7 @@ STUDY = Study(
         "Slopes are per layer and net of an untrained network of the same recipe: depth alone mixes what is in the "
         "stream.",
         "Copying without position in cross-attention: the decoder finds its place by what the encoder tells of it. "
-        "Width 32, N = 8 and 500 steps in every preset but full; copy-12 has the preset's own size.",
+        "Width 32, N = 8 and 800 steps in every preset but full; copy-12 has the preset's own size.",
     ),
 )  # fmt: skip
 

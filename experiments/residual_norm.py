@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, SMALL_COPY, deep_copy, short_words
-from transformer_ablate.studies.claims import Claim, Minus, difference
+from transformer_ablate.studies.claims import Claim, Minus, Ratio, Value, difference
 from transformer_ablate.studies.cli import main
 from transformer_ablate.studies.rules import Beyond, FailsMore, Holds
 from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
@@ -116,16 +116,28 @@ STUDY = Study(
             "course notes; He et al. 2016; Dong et al. 2021",
             "copy, 6 + 6 layers: share of seeds that fail to train, no-residual against pre-ln",
             FailsMore("no-residual", "pre-ln", "depth-6"),
+            learnt=((Value("pre-ln", "depth-6/em/1"), 0.5),),
             remark="without them the output of pure attention loses rank doubly exponentially with depth",
+        ),
+        Claim(
+            "residual-needed-gradient",
+            "Without residual connections the gradient does not reach the first layer.",
+            "course notes; He et al. 2016",
+            "copy, 6 + 6 layers, before training: gradient of the first encoder layer over that of the last decoder "
+            "layer, without over with residual connections, < .1",
+            Beyond(0.0, below=True, bound=0.1),
+            (Ratio(tuple(Value(arm, "depth-6/grad_first_over_last_start") for arm in ("no-residual", "pre-ln"))),),
+            remark="norms keep some of it alive",
         ),
         Claim(
             "norm-speeds",
             "Normalisation makes training faster.",
             "course notes; Ba et al. 2016",
-            "copy: steps to a tenth of the initial loss, no norm − pre-LN > 0",
+            "copy: steps to a tenth of a uniform guess's loss, no norm − pre-LN > 0",
             Beyond(0.0),
-            (difference("no-norm", "pre-ln", "copy-padded/steps_to_tenth"),),
-            remark="seeds that never get there have no value",
+            (difference("no-norm", "pre-ln", "copy-padded/steps_to_tenth_uniform"),),
+            learnt=((Value("pre-ln", "copy-padded/em/1"), 0.5),),
+            remark="seeds that never get there count as one step more than all",
         ),
         Claim(
             "batchnorm-worse-padding",

@@ -69,6 +69,7 @@ def claims_of(arm: str) -> tuple[Claim, ...]:
 STUDY = Study(
     name="rope_scaling",
     question="Does RoPE reach longer inputs by PI, NTK-aware scaling, dynamic NTK or YaRN?",
+    one_rate=True,
     cells=(
         Cell(
             "copy",

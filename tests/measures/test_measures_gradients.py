@@ -69,6 +69,16 @@ def test_without_norm_and_residual_connections_the_first_layer_of_six_gets_hardl
     assert ratios[False] < 0.2 * ratios[True]
 
 
+def test_batch_normalisation_normalises_as_in_training_and_forgets_it() -> None:
+    run = evaluation(model__norm="batchnorm")
+    means = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
+    with_norm, without = measured(run), measured(evaluation(model__norm="none"))
+    # With the initial running statistics it would be no norm at all.
+    assert with_norm["grad_norm_encoder_start/1"] != pytest.approx(without["grad_norm_encoder_start/1"], rel=0.02)
+    for name, buffer in run.model.named_buffers():
+        assert torch.equal(buffer, means[name])
+
+
 def test_models_without_layers_of_this_kind_have_none() -> None:
     run = evaluation(model__architecture="gru", model__architecture_options={"reader": "additive"})
     assert measured(run) == {}

@@ -26,6 +26,7 @@ DELTAS: Mapping[str, dict[str, Any]] = {
     "new": {"train.schedule": "cosine"},
     "new-a": {"train.schedule": "cosine", "model.ffn": "swiglu"},
 }
+SIZE = {"model.d_model": 64}  # of the cell's recipe: a peak rate of Noam's means nothing without it
 STEPS = Steps("g2p/per/test", {"old": ("old-a", "old-b"), "new": ("new-a",)})
 
 
@@ -58,20 +59,20 @@ def advice(record: StudyRecord) -> Recommended:
 def test_every_change_that_helps_is_taken_and_what_the_base_set_goes(record: Maker) -> None:
     found = advice(record({"old": 0.3, "old-a": 0.2, "old-b": 0.25, "new": 0.4, "new-a": 0.1}))
     assert (found.base, found.taken) == ("old", ("old-a", "old-b"))
-    expected = {"model.norm_placement": "post", "model.position": "rope", "train.schedule": "cosine"}
+    expected = {**SIZE, "model.norm_placement": "post", "model.position": "rope", "train.schedule": "cosine"}
     assert found.fields == expected  # the peak of noam is gone with it
     assert "not itself an arm" in found.sentence
 
 
 def test_changes_that_hurt_or_that_are_not_sure_are_left(record: Maker) -> None:
     found = advice(record({"old": 0.3, "old-a": 0.35, "old-b": 0.295, "new": 0.4, "new-a": 0.1}, {"old-b": 0.05}))
-    assert (found.base, found.taken, found.fields) == ("old", (), DELTAS["old"])
+    assert (found.base, found.taken, found.fields) == ("old", (), SIZE | DELTAS["old"])
     assert "It is the arm old" in found.sentence
 
 
 def test_the_better_base_is_where_it_begins(record: Maker) -> None:
     found = advice(record({"old": 0.3, "old-a": 0.01, "old-b": 0.2, "new": 0.2, "new-a": 0.1}))
-    assert (found.base, found.taken, found.fields) == ("new", ("new-a",), DELTAS["new-a"])
+    assert (found.base, found.taken, found.fields) == ("new", ("new-a",), SIZE | DELTAS["new-a"])
 
 
 def test_there_is_none_without_values(record: Maker) -> None:
@@ -85,7 +86,7 @@ def test_the_report_writes_a_file_that_the_command_line_reads(record: Maker, tmp
     write_report(record(per), tmp_path)
     file = tmp_path / RECOMMENDED
     assert file.read_text() == as_config(advice(record(per)))
-    assert yaml.safe_load(file.read_text())["model"] == {"norm_placement": "post", "position": "rope"}
+    assert yaml.safe_load(file.read_text())["model"] == {"d_model": 64, "norm_placement": "post", "position": "rope"}
     assert "Recommended by phone error rate in g2p" in (tmp_path / "report.md").read_text()
     _, overrides = parse(["--config", str(file)], "program")
     assert overrides == advice(record(per)).fields

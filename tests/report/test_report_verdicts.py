@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
 from transformer_ablate.report.verdicts import judge
-from transformer_ablate.studies.claims import Claim, Minus, Ratio, Value, difference
+from transformer_ablate.studies.claims import Claim, GapClosed, Minus, Ratio, Value, difference
 from transformer_ablate.studies.rules import (
     Beyond,
     Bounded,
@@ -276,3 +276,38 @@ def test_the_factor_that_moves_the_metric_explains_more_of_its_variance() -> Non
     assert judge(claim(MoreVariance(table, "copy/em/2")), evidence.first(4)).word == "indicated"
     assert judge(claim(MoreVariance(table, "copy/em/2")), evidence.first(2)).word == "inconclusive"
     assert judge(claim(MoreVariance(table, "copy/em/2")), Stored()).word == "not run"
+
+
+def test_models_that_have_learnt_nothing_decide_nothing() -> None:
+    key = "copy/em/1"
+    evidence = stored([0.9 + 0.001 * s for s in range(SEEDS)], [0.2 + 0.002 * s for s in range(SEEDS)], key)
+    statistic = difference("a", "b", key)
+    asked = {least: claim(Beyond(0.1), statistic, learnt=((Value("a", key), least),)) for least in (0.5, 0.95)}
+    assert judge(asked[0.5], evidence).word == "supported"
+    found = judge(asked[0.95], evidence)
+    assert (found.word, found.effect) == ("inconclusive", judge(asked[0.5], evidence).effect)
+    assert "not learnt: copy/em/1 of a 0.903, at least 0.95" in found.note
+    unknown = claim(Beyond(0.1), statistic, learnt=((Value("c", key), 0.5),))
+    assert "unknown" in judge(unknown, evidence).note
+    # What was not run stays so.
+    assert judge(asked[0.95], Stored()).word == "not run"
+
+
+@pytest.mark.parametrize(
+    ("start", "middle", "end", "lower", "closed"),
+    [
+        (0.4, 0.3, 0.2, True, 0.5),
+        (0.4, 0.5, 0.2, True, -0.5),
+        (0.2, 0.5, 0.3, True, None),  # the end is worse than the start: there is no gap to close
+        (0.2, 0.2, 0.2, True, None),
+        (0.1, 0.4, 0.7, False, 0.5),
+        (0.7, 0.4, 0.1, False, None),
+    ],
+)
+def test_a_gap_that_is_not_there_cannot_be_closed(
+    start: float, middle: float, end: float, lower: bool, closed: float | None
+) -> None:
+    key = "g2p/per/test"
+    evidence = Stored({(arm, key): {0: value} for arm, value in zip("abc", (start, middle, end), strict=True)})
+    found = GapClosed(tuple(Value(arm, key) for arm in "abc"), lower=lower).per_seed(evidence)
+    assert found == ({} if closed is None else {0: pytest.approx(closed)})

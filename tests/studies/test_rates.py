@@ -66,6 +66,18 @@ def test_the_lowest_validation_loss_decides_for_each_arm(study: Study) -> None:
     assert chosen.study.notes[1:] == plan.study.notes
 
 
+def test_what_one_rate_defines_has_no_other(study: Study) -> None:
+    assert grid_plan(plan_of(dataclasses.replace(study, one_rate=True)), FACTORS).runs == ()
+    variants = tuple(
+        dataclasses.replace(v, delta={**v.delta, "train.lr": 0.01}) if v.name == "rope" else v for v in study.variants
+    )
+    plan = plan_of(dataclasses.replace(study, variants=variants))
+    assert {run.variant for run in grid_plan(plan, FACTORS).runs} == {"sinusoidal"}
+    unmeasured = dataclasses.replace(plan, runs=tuple(dataclasses.replace(r, measures=("size",)) for r in plan.runs))
+    assert grid_plan(unmeasured, FACTORS).runs == ()
+    assert with_rates(plan, FACTORS, {}) is plan
+
+
 def test_diverged_and_lost_runs_do_not_count(study: Study) -> None:
     plan = plan_of(study)
     grid = grid_plan(plan, FACTORS)

@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,28 @@ def test_each_study_is_reported_when_its_own_runs_are_through(
     lines = invoke([later, everything], *words, "--seeds", "1", "--variants", "sinusoidal,rope")[1].splitlines()
     assert lines[-1].startswith("0 trained")
     assert results(tmp_path, "everything")["tally"]["finished"] == 2
+
+
+def test_a_report_that_cannot_be_written_stops_no_training(
+    invoke: Callable[..., tuple[int, str]], study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformer_ablate.studies import sweep
+
+    longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in study.cells)
+    later = dataclasses.replace(study, name="later", cells=longer)
+    write, tries = sweep.write_report, []
+
+    def broken_once(*args: Any) -> Path:
+        tries.append(args)
+        if len(tries) == 1:
+            raise ValueError("a drawing failed")
+        return write(*args)
+
+    monkeypatch.setattr(sweep, "write_report", broken_once)
+    status, out = invoke([study, later], "--seeds", "1", "--workers", "1")
+    assert status == 0
+    assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
+    assert out.count("report.html") == 2
 
 
 def test_equal_seeds_give_equal_results(

@@ -56,7 +56,9 @@ class Convergence:
     """Figures of the training curve.
 
     Metrics: ``initial_nll`` (first batch, before any update), ``final_nll`` (running mean at the end),
-    ``steps_to_half`` and ``steps_to_tenth`` of the initial loss (NaN where not reached), ``seconds_to_half``,
+    ``steps_to_half`` and ``steps_to_tenth`` of the initial loss (NaN where not reached),
+    ``steps_to_tenth_uniform`` (to a tenth of ln V, the same for all
+    arms of a task; one more than all updates where not reached, so that slow seeds count), ``seconds_to_half``,
     ``tokens_to_half``, ``area`` (mean loss over all updates), ``grad_norm_max``, ``diverged`` (0 or 1),
     ``train_seconds``, ``train_tokens_per_second`` (real target tokens; other processes may share the machine).
     """
@@ -71,6 +73,7 @@ class Convergence:
         nll = columns["nll"]
         smooth = running_mean(nll)
         half = first_below(smooth, nll[0] / 2)
+        learnt = first_below(smooth, math.log(len(run.task.target_vocabulary)) / 10)
         at_half = int(half) - 1 if math.isfinite(half) else None
         seconds, tokens = columns["seconds"][-1], columns["tokens"][-1]
         return Measured(
@@ -79,6 +82,7 @@ class Convergence:
                 "final_nll": float(smooth[-1]),
                 "steps_to_half": half,
                 "steps_to_tenth": first_below(smooth, nll[0] / 10),
+                "steps_to_tenth_uniform": len(nll) + 1.0 if math.isnan(learnt) else learnt,
                 "seconds_to_half": math.nan if at_half is None else columns["seconds"][at_half],
                 "tokens_to_half": math.nan if at_half is None else columns["tokens"][at_half],
                 "area": float(np.mean(nll)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
@@ -26,17 +28,17 @@ def block_norms(blocks: list[nn.Module]) -> list[float]:
 
 @torch.enable_grad()
 def gradient_norms(model: Seq2Seq, batch: Batch, alpha: float, smoothing: str) -> dict[str, list[float]]:
-    """Norms by kind of block (``encoder``, ``decoder``), first layer first, of the training loss without dropout."""
-    was_training = model.training
-    model.eval()
+    """Norms by kind of block (``encoder``, ``decoder``), first layer first, of the training loss without dropout.
+
+    Norms over the batch use its own statistics, as in training. The model itself is left as it is.
+    """
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        module.training = hasattr(module, "running_mean")
     model.zero_grad(set_to_none=True)
-    try:
-        logits = model(batch.source, decoder_inputs(batch.target))
-        cross_entropy(logits, batch.target[:, 1:], alpha, smoothing).backward()
-        return {"encoder": block_norms(encoder_blocks(model)), "decoder": block_norms(decoder_blocks(model))}
-    finally:
-        model.zero_grad(set_to_none=True)
-        model.train(was_training)
+    logits = model(batch.source, decoder_inputs(batch.target))
+    cross_entropy(logits, batch.target[:, 1:], alpha, smoothing).backward()
+    return {"encoder": block_norms(encoder_blocks(model)), "decoder": block_norms(decoder_blocks(model))}
 
 
 class Gradients:

@@ -61,6 +61,9 @@ _ALL = (
     Metric("steps_to_half", "Steps to ½", "lower", "count", "convergence",
            "Optimizer steps until the training NLL has fallen to half of its initial value; seeds that never get there "
            "are left out of the mean and counted."),
+    Metric("steps_to_tenth_uniform", "Steps to ⅒ ln V", "lower", "count", "convergence",
+           "Updates until the running mean of the training loss is a tenth of ln V, the loss of a uniform guess; one "
+           "more than all updates where it never is."),
     Metric("steps_to_tenth", "Steps to ⅒", "lower", "count", "convergence",
            "Optimizer steps until the training NLL has fallen to a tenth of its initial value; seeds that never get "
            "there are left out of the mean and counted."),

@@ -15,6 +15,8 @@ from transformer_ablate.report.statistics import holm, paired_difference
 from transformer_ablate.studies.study import Steps
 
 ALPHA = 0.05
+# What a file must hold besides, so that it trains what was measured: Noam's peak, for one, follows from the width.
+SIZES = ("model.d_model", "model.d_ff", "model.n_heads", "model.encoder_layers", "model.decoder_layers", "model.tying")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def recommended(index: Index, steps: Steps) -> Recommended | None:
         own = _delta(index, cell, arm)
         fields = {field: value for field, value in fields.items() if field in own or field not in start}
         fields |= {field: value for field, value in own.items() if start.get(field) != value}
+    sizes = {field: value for field, value in index.record.recipes.get(cell, {}).items() if field in SIZES}
     same = next((arm for arm in index.arms(cell) if _delta(index, cell, arm) == fields), None)
     n = index.summary(cell, base, name).n
     sentence = f"Recommended by {metric_of(name).label.lower()} in {cell} (n = {n}): {base}"
@@ -65,7 +68,7 @@ def recommended(index: Index, steps: Steps) -> Recommended | None:
         sentence += ", with the changes of " + ", ".join(taken)
     sentence += f"; no other single change from {base} is better with p < {ALPHA:g} after Holm's correction"
     sentence += f". It is the arm {same}." if same else ". This combination was not itself an arm: measure it."
-    return Recommended(base, taken, fields, sentence)
+    return Recommended(base, taken, {**sizes, **fields}, sentence)
 
 
 def _delta(index: Index, cell: str, arm: str) -> dict[str, Any]:

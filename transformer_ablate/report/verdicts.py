@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from functools import singledispatch
@@ -42,7 +43,24 @@ def judge(claim: Claim, evidence: Evidence, cuda: bool = False) -> Verdict:
     """
     if claim.cuda and not cuda:
         return Verdict("not run", "", note="needs a CUDA device")
-    return _judged(claim.rule, claim, evidence)
+    found = _judged(claim.rule, claim, evidence)
+    lacking = [] if found.word in ("not run", "inconclusive") else _not_learnt(claim, evidence)
+    if lacking:
+        return dataclasses.replace(found, word="inconclusive", n_needed=None, note=f"not learnt: {'; '.join(lacking)}")
+    return found
+
+
+def _not_learnt(claim: Claim, evidence: Evidence) -> list[str]:
+    """What did not get as far as the claim asks for, in words."""
+    told = []
+    for statistic, least in claim.learnt:
+        values = statistic.per_seed(evidence)
+        mean = math.fsum(values.values()) / len(values) if values else math.nan
+        if not mean >= least:
+            told.append(
+                f"{statistic} {'unknown' if math.isnan(mean) else f'{mean:.3g}'}, at least {least:g} is asked for"
+            )
+    return told
 
 
 @singledispatch

@@ -152,9 +152,12 @@ class Gate:
 
 
 def gates(index: Index, cell: Cell) -> list[Gate]:
-    """One gate an arm; none for a cell whose primary metric is not exact match. A non-finite value does not pass."""
+    """One gate an arm; none for a cell whose primary metric is not exact match, or that asks for none.
+
+    A value that is not finite does not pass.
+    """
     bucket = index.in_distribution(cell.name, cell.metric)
-    if cell.metric != "em" or bucket is None:
+    if cell.metric != "em" or not cell.gate or bucket is None:
         return []
     found = []
     for arm in index.arms(cell.name):

@@ -159,11 +159,18 @@ class Relative(_Composed):
 
 @dataclass(frozen=True)
 class GapClosed(_Composed):
-    """(middle − start) / (end − start) of three statistics: the part of a gap that the middle one closes."""
+    """(middle − start) / (end − start) of three statistics: the part of a gap that the middle one closes.
+
+    Attributes:
+        lower: the end must be below the start (error rates), else above it; a seed without such a gap has no value.
+    """
+
+    lower: bool = False
 
     def _combine(self, x: np.ndarray) -> float:
         start, middle, end = x
-        return float((middle - start) / (end - start)) if end != start else math.nan
+        gap = start - end if self.lower else end - start
+        return float((middle - start) / (end - start)) if gap > 0 else math.nan
 
     def __str__(self) -> str:
         return self._named("gap closed")
@@ -213,6 +220,8 @@ class Claim:
         kind: ``exact`` (a theorem, checked numerically and decided at any n) or ``statistical``.
         remark: what the literature or theory says; never part of the verdict.
         cuda: it can be decided on a CUDA machine alone.
+        learnt: statistics, higher is better, with the least mean over seeds at which the comparison means anything;
+            below it the verdict is inconclusive, since models that have learnt nothing agree with many statements.
     """
 
     id: str
@@ -224,6 +233,7 @@ class Claim:
     kind: str = "statistical"
     remark: str = ""
     cuda: bool = False
+    learnt: tuple[tuple[Statistic, float], ...] = ()
 
 
 @dataclass(frozen=True)

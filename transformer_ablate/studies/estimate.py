@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,10 @@ TIMED_STEPS = 4
 # Evaluation and the record of a run, on top of its training, where no earlier run tells.
 SECONDS_BESIDE_TRAINING = 4.0
 
-Place = tuple[str, str, str]  # preset, cell, arm
+# What times a model, where no earlier run tells.
+SECONDS_OF_TIMING = 25.0
+
+Place = tuple[str, str, str, str]  # study, preset, cell, arm
 
 
 @dataclass(frozen=True)
@@ -33,15 +37,19 @@ class CellCost:
 
     Attributes:
         cell: its name.
+        study: its study.
         runs: how many are to be trained.
         seconds: of one process, for all of them.
         known: how many of them rest on earlier runs of the same arm or cell; the others on a few timed steps.
+        exclusive: they run one after the other, with nothing beside them.
     """
 
+    study: str
     cell: str
     runs: int
     seconds: float
     known: int
+    exclusive: bool = False
 
 
 def cell_costs(runs: Sequence[PlannedRun], past: Mapping[Place, Sequence[float]]) -> list[CellCost]:
@@ -49,25 +57,31 @@ def cell_costs(runs: Sequence[PlannedRun], past: Mapping[Place, Sequence[float]]
 
     Args:
         runs: what is to be trained.
-        past: seconds that earlier runs took, from start to end, by preset, cell and arm.
+        past: seconds that earlier runs took, from start to end, by study, preset, cell and arm.
     """
-    by_cell: dict[tuple[str, str], list[float]] = {}
-    for (preset, cell, _), several in past.items():
-        by_cell.setdefault((preset, cell), []).extend(several)
+    by_cell: dict[tuple[str, str, str], list[float]] = {}
+    for (study, preset, cell, _), several in past.items():
+        by_cell.setdefault((study, preset, cell), []).extend(several)
     timed: dict[Recipe, float] = {}
-    costs: dict[str, CellCost] = {}
+    costs: dict[tuple[str, str], CellCost] = {}
     for run in runs:
-        before = past.get((run.preset, run.cell, run.variant)) or by_cell.get((run.preset, run.cell))
+        place = run.study, run.preset, run.cell
+        before = past.get((*place, run.variant)) or by_cell.get(place)
         if before:
             seconds = statistics.median(before)
+        elif run.exclusive:
+            seconds = SECONDS_OF_TIMING
         else:
             shape = run.recipe.replace({"train.seed": 0})
             similar = next((r for r in timed if r.data == shape.data and _depth(r) == _depth(shape)), shape)
             if similar not in timed:
                 timed[similar] = _seconds_a_step(similar)
             seconds = timed[similar] * run.recipe.train.max_steps + SECONDS_BESIDE_TRAINING
-        old = costs.get(run.cell, CellCost(run.cell, 0, 0.0, 0))
-        costs[run.cell] = CellCost(run.cell, old.runs + 1, old.seconds + seconds, old.known + bool(before))
+        key = run.study, run.cell
+        old = costs.get(key, CellCost(run.study, run.cell, 0, 0.0, 0, run.exclusive))
+        costs[key] = dataclasses.replace(
+            old, runs=old.runs + 1, seconds=old.seconds + seconds, known=old.known + bool(before)
+        )
     return list(costs.values())
 
 
@@ -98,12 +112,15 @@ def _seconds_a_step(recipe: Recipe) -> float:
 
 def print_estimate(plans: Sequence[Plan], costs: Sequence[CellCost], workers: int) -> str:
     """Lines for the terminal; the last warns where all studies' budget is passed."""
-    minutes = sum(cost.seconds for cost in costs) / workers / 60
+    minutes = sum(cost.seconds / (1 if cost.exclusive else workers) for cost in costs) / 60
+    several = len(plans) > 1
     lines = [
-        f"  {cost.cell}: {cost.runs} runs x {cost.seconds / cost.runs:.0f} s"
+        f"  {f'{cost.study} ' if several else ''}{cost.cell}: {cost.runs} runs x {cost.seconds / cost.runs:.0f} s"
         + (
             " (as measured before)"
             if cost.known == cost.runs
+            else " (one at a time, a guess)"
+            if cost.exclusive
             else " (from a few timed steps)"
             if not cost.known
             else ""

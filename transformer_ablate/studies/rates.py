@@ -31,15 +31,21 @@ def parse_grid(text: str) -> tuple[float, ...]:
 
 
 def grid_plan(plan: Plan, factors: Sequence[float]) -> Plan:
-    """Every trained arm and cell of a plan with every factor, at the plan's first seed."""
+    """Every arm and cell of a plan that can have a rate of its own, with every factor, at the plan's first seed.
+
+    Left as they are: studies that compare at one rate, arms that are defined by their rate, cells without a validation
+    loss.
+    """
     first = plan.runs[0].seed if plan.runs else 0
     runs = tuple(
-        with_factor(run, factor)
-        for run in plan.runs
-        if run.seed == first and run.recipe.train.max_steps
-        for factor in factors
+        with_factor(run, factor) for run in plan.runs if run.seed == first and _free(plan, run) for factor in factors
     )
     return dataclasses.replace(plan, runs=runs)
+
+
+def _free(plan: Plan, run: PlannedRun) -> bool:
+    measured = "quality" in run.measures and run.recipe.train.max_steps > 0
+    return measured and not plan.study.one_rate and "train.lr" not in run.delta
 
 
 def with_factor(run: PlannedRun, factor: float) -> PlannedRun:
@@ -76,6 +82,8 @@ def _lowest(losses: Mapping[float, float]) -> float:
 
 def with_rates(plan: Plan, factors: Sequence[float], chosen: Mapping[Arm, float]) -> Plan:
     """The plan with each arm at its own chosen rate, and a note that says so."""
+    if not chosen:
+        return plan
     runs = tuple(with_factor(run, chosen.get((run.variant, run.cell), 1.0)) for run in plan.runs)
     cells: dict[str, list[str]] = {}
     for (variant, cell), factor in chosen.items():

@@ -11,9 +11,10 @@ from transformer_ablate.studies.claims import Claim
 
 PRESETS = ("smoke", "quick", "standard", "full")
 SEEDS = {"smoke": 1, "quick": 3, "standard": 8, "full": 3}
-# core: every preset; claims: what the study's claims need besides, from standard on; further: on request.
-LEVELS = ("core", "claims", "further")
-LEVEL_OF_PRESET = {"smoke": "core", "quick": "core", "standard": "claims", "full": "claims"}
+# core: every preset; claims: what the study's claims need besides, from standard on; full: what needs a GPU's speed;
+# further: on request.
+LEVELS = ("core", "claims", "full", "further")
+LEVEL_OF_PRESET = {"smoke": "core", "quick": "core", "standard": "claims", "full": "full"}
 # What is measured where a cell says nothing else (see ``transformer_ablate.measures.MEASURES``).
 USUAL_MEASURES = ("quality", "text", "extrapolation", "convergence", "size")
 
@@ -59,6 +60,7 @@ class Cell:
             then drawn against them, with logarithmic axes where they are powers.
         level: which presets run it (see :data:`LEVELS`); the others when ``--cells`` or its task and split select it.
         measures: names of what is measured in it, in order.
+        gate: exact match in distribution of at least .95 is asked for before anything is said of longer inputs.
         small: fields that hold it to a size that many arms and seeds can be afforded at, in every preset but full.
     """
 
@@ -72,6 +74,7 @@ class Cell:
     level: str = "core"
     measures: tuple[str, ...] = USUAL_MEASURES
     small: Mapping[str, Any] = field(default_factory=dict)
+    gate: bool = True
 
     def fields(self, preset: str) -> Mapping[str, Any]:
         """What it sets on its base recipe in a preset, dotted field to value."""
@@ -164,6 +167,7 @@ class Study:
         cells, variants, contrasts, claims: see the classes.
         notes: paragraphs that the report prints before its tables (definitions, known traps).
         left_out: ``(name, reason)`` of arms that cannot work in any preset on any machine so far.
+        one_rate: arms mean something at one shared learning rate only, so that --lr-grid leaves them alone.
         pareto, factorial, steps: see the classes; None for none.
     """
 
@@ -178,6 +182,7 @@ class Study:
     pareto: Pareto | None = None
     factorial: Factorial | None = None
     steps: Steps | None = None
+    one_rate: bool = False
 
     def cells_of(self, variant: Variant) -> tuple[Cell, ...]:
         """The cells in which a variant runs."""

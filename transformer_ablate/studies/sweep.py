@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shlex
 import sqlite3
@@ -179,7 +178,7 @@ class Finishing:
 
     Args:
         plans: of all studies.
-        report: writes the report of one; where the folder or the store fails it is left for the end.
+        report: writes the report of one; where that fails it is left for the end.
     """
 
     def __init__(self, plans: Sequence[Plan], report: Callable[[Plan], None]) -> None:
@@ -203,8 +202,10 @@ class Finishing:
 
     def _report_if_complete(self, plan: Plan) -> None:
         if not self._waiting[plan.study.name]:
-            with contextlib.suppress(StoreError, OSError):
+            try:
                 self._report(plan)
+            except Exception as error:  # what trains goes on; the report is tried again at the end
+                print(f"the report of {plan.study.name} waits: {error}", file=sys.stderr, flush=True)
 
 
 def open_store(uri: str | None, experiments: Sequence[str]) -> Store:

@@ -243,13 +243,14 @@ class Store:
             if run.info.status == FINISHED
         }
 
-    def seconds(self) -> dict[tuple[str, str, str], list[float]]:
-        """Seconds from start to end of finished runs of this machine, by preset, cell and arm."""
-        found: dict[tuple[str, str, str], list[float]] = {}
+    def seconds(self) -> dict[tuple[str, str, str, str], list[float]]:
+        """Seconds from start to end of finished runs of this machine, by study, preset, cell and arm."""
+        found: dict[tuple[str, str, str, str], list[float]] = {}
         for run in self._search("attributes.status = 'FINISHED' and tags.kind = 'run'"):
             tags = run.data.tags
             if tags.get("host") == socket.gethostname() and run.info.end_time:
-                place = tags.get("preset", ""), tags.get("cell", ""), tags.get("variant", "")
+                study, preset, cell, arm = (tags.get(name, "") for name in ("study", "preset", "cell", "variant"))
+                place = study, preset, cell, arm
                 found.setdefault(place, []).append((run.info.end_time - run.info.start_time) / 1000)
         return found
 

@@ -42,13 +42,14 @@ class Recall(SyntheticTask):
 
     Args:
         distance: an integer from 1 to N.
+        shortest: lengths are uniform in [max(``distance``, ``shortest``), N].
     """
 
-    def __init__(self, distance: int = 4) -> None:
-        self.distance = positive("distance", distance)
+    def __init__(self, distance: int = 4, shortest: int = 1) -> None:
+        self.distance, self.shortest = positive("distance", distance), positive("shortest", shortest)
 
     def length_limits(self, vocab_size: int) -> tuple[int, float]:
-        return self.distance, math.inf
+        return max(self.distance, self.shortest), math.inf
 
     def targets(self, symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.take_along_axis(symbols, lengths[:, None] - self.distance, axis=1), np.ones_like(lengths)
