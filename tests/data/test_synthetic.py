@@ -73,8 +73,8 @@ def test_recall_of_one_length_differs_in_the_place_alone() -> None:
     near, far = (load_task(small(task="recall", task_options={"distance": d, "shortest": 8})) for d in (2, 8))
     for data in (near, far):
         assert set(lengths("recall", data.train)) == {8}
-    assert np.array_equal(near.train.source.tokens, far.train.source.tokens)
-    assert not np.array_equal(near.train.target.tokens, far.train.target.tokens)
+    assert np.array_equal(near.train.source.flat, far.train.source.flat)
+    assert not np.array_equal(near.train.target.flat, far.train.target.flat)
 
 
 def test_every_task_has_its_answer_here() -> None:
