@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,9 +53,27 @@ def study() -> Study:
     return tiny_study()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with all tables and nothing in them: MLflow takes seconds to make one."""
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    Store(f"sqlite:///{path}").client.search_experiments()
+    return path
+
+
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
+def fresh_uri(tmp_path: Path) -> str:
+    """A store that is not there yet."""
     return f"sqlite:///{tmp_path / 'store' / 'mlflow.db'}"
+
+
+@pytest.fixture
+def uri(fresh_uri: str, empty_database: Path) -> str:
+    """A store with nothing in it."""
+    path = Path(fresh_uri.removeprefix("sqlite:///"))
+    path.parent.mkdir()
+    shutil.copy(empty_database, path)
+    return fresh_uri
 
 
 @pytest.fixture

@@ -171,6 +171,7 @@ def test_runs_of_one_name_in_two_studies_are_kept_apart(
     assert "two" in (tmp_path / "reports" / "smoke" / "index.html").read_text().lower()
 
 
+@pytest.mark.slow  # half a minute for processes that start others
 def test_loader_processes_change_nothing(invoke: Callable[..., tuple[int, str]], study: Study, tmp_path: Path) -> None:
     invoke([study], "--variants", "rope")
     first = results(tmp_path)["variants"]["rope"]["metrics"]["copy/final_nll"]["values"]
@@ -196,10 +197,13 @@ def test_a_store_or_folder_that_cannot_be_used_is_told_before_training(
         assert err.startswith(("error: --tracking-uri: got", "error: --output: got"))
 
 
-def test_four_workers_on_a_fresh_database(invoke: Callable[..., tuple[int, str]], study: Study, store: Store) -> None:
-    _, out = invoke([study], "--seeds", "4", "--variants", "rope", "--workers", "4")
-    assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
-    assert len([e for e in store.client.search_experiments() if e.name == "tiny"]) == 1
+def test_four_workers_on_a_fresh_database(
+    study: Study, fresh_uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--preset", "smoke", "--tracking-uri", fresh_uri, "--output", str(tmp_path / "reports")]
+    assert cli.run([study], [*words, "--seeds", "4", "--variants", "rope", "--workers", "4"], "x") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
+    assert len([e for e in Store(fresh_uri).client.search_experiments() if e.name == "tiny"]) == 1
 
 
 class Watcher:
