@@ -1,4 +1,4 @@
-"""Every arm of every study can be planned, trained, decoded and measured: nothing in a study file is only words."""
+"""Every arm of every study can be planned, trained and decoded: nothing in a study file is only words."""
 
 from __future__ import annotations
 
