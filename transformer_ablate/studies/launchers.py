@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
+from transformer_ablate import plugins
 from transformer_ablate.config import DataConfig
 from transformer_ablate.studies.plan import Job, PlannedRun
 
@@ -108,7 +109,7 @@ class LocalLauncher:
 
     def _start(self, job: Job, tries: int) -> _Running:
         here, there = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(job, there))
+        process = self._context.Process(target=_work, args=(job, there, os.environ.get(plugins.VARIABLE, "")))
         process.start()
         there.close()  # so that the pipe ends when the worker does
         return _Running(job, tries, process, here)
@@ -127,9 +128,12 @@ class LocalLauncher:
             one.process.join(timeout=1.0)
 
 
-def _work(job: Job, connection: Connection) -> None:
+def _work(job: Job, connection: Connection, plugin_files: str) -> None:
     from transformer_ablate.studies import worker  # Lightning's import is the worker's to pay, not the launcher's
 
+    # The process that this one was forked from may be older than the plugins.
+    os.environ[plugins.VARIABLE] = plugin_files
+    plugins.load_inherited()
     worker.main(job, connection)
 
 
