@@ -39,7 +39,7 @@ class Recommended:
 def recommended(index: Index, steps: Steps) -> Recommended | None:
     """The better of the bases by its mean, with every single change that beats it (Holm's p below .05 among them).
 
-    Chosen on the study's in-distribution metric. None where no base has a value yet.
+    Chosen on the metric that the study names for it, of validation data. None where no base has a value yet.
     """
     cell, name = split(steps.metric)
     means = higher_is_better(index, steps.metric)

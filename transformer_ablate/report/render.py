@@ -19,7 +19,7 @@ from transformer_ablate.report import claims, narrative, study_tables, text_tabl
 from transformer_ablate.report.figures import Drawing, draw
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import metric_of
-from transformer_ablate.report.recommended import Recommended, as_config, recommended
+from transformer_ablate.report.recommended import as_config, recommended
 from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.tables import latex, long_table, results
 
@@ -55,9 +55,11 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
     _write(directory / "results.json", json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     _write(directory / "table.csv", long_table(record).to_csv(index=False, lineterminator="\n"))
     _write(directory / "table.tex", latex(record))
-    page = _page(index, found, drawings)
-    if advice := _recommended(index):
+    steps = record.study.steps
+    advice = recommended(index, steps) if steps is not None else None
+    if advice is not None:
         _write(directory / RECOMMENDED, as_config(advice))
+    page = {**_page(index, found, drawings), "recommended": advice.sentence if advice else ""}
     _write(directory / "report.md", re.sub(r"\n{3,}", "\n\n", _template("report.md.j2").render(page)))
     return _write(directory / "report.html", _template("report.html.j2").render(page))
 
@@ -149,7 +151,6 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "claims_tally": claims.tally(found["claims"]),
         "pareto": next((_picture(d) for d in drawings if d.kind == "pareto"), None),
         "front": study_tables.front_sentence(index),
-        "recommended": advice.sentence if (advice := _recommended(index)) else "",
         "recommended_file": RECOMMENDED,
         "effects": study_tables.effects_tables(index),
         "contrasts": views.contrasts_table(index, found["contrasts"]),
@@ -161,11 +162,6 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "definitions": [m for m in map(metric_of, names) if m.group != "further"],
         "environment": dict(record.environment),
     }
-
-
-def _recommended(index: Index) -> Recommended | None:
-    steps = index.record.study.steps
-    return recommended(index, steps) if steps is not None else None
 
 
 def _told(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -149,7 +149,7 @@ class Steps:
     """Bases and the single changes from each, from which a recipe is recommended.
 
     Attributes:
-        metric: ``CELL/METRIC[/BUCKET]``, in distribution: what the recommendation is chosen by.
+        metric: ``CELL/METRIC[/BUCKET]``, of validation data: what the recommendation is chosen by.
         changes: arm to the arms that are one change away from it.
     """
 
