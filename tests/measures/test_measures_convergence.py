@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_ablate.measures import Evaluation
-from transformer_ablate.measures.convergence import Convergence, diverged, first_below, running_mean
+from transformer_ablate.measures.convergence import SMOOTHING, Convergence, diverged, first_below, running_mean
 from transformer_ablate.training.curve import COLUMNS, Curve
 
 V = 20
@@ -31,6 +31,12 @@ def test_a_loss_that_is_no_number_is_divergence(value: float, at: int) -> None:
     assert not diverged(nll, V)
     nll[at] = value
     assert diverged(nll, V)
+
+
+def test_a_run_of_fewer_updates_than_the_mean_covers_is_judged_by_its_numbers_alone() -> None:
+    assert not diverged([LN_V] * (SMOOTHING - 1), V)
+    assert diverged([LN_V] * SMOOTHING, V)
+    assert diverged([1.0, math.nan], V)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.89, False), (0.91, True), (1.0, True)])
@@ -66,7 +72,7 @@ def test_divergence_rule(pieces: list[tuple[float, int]]) -> None:
     ]  # fmt: skip
     margin = min(abs(smooth[-1] - 0.9 * LN_V), *(abs(s - min(smooth[: j + 1]) - 1) for j, s in enumerate(smooth)))
     if margin > 1e-9:  # where rounding cannot decide
-        assert diverged(nll, V) == (smooth[-1] > 0.9 * LN_V or any(lasting))
+        assert diverged(nll, V) == (len(nll) >= SMOOTHING and (smooth[-1] > 0.9 * LN_V or any(lasting)))
 
 
 def test_first_below() -> None:

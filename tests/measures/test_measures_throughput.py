@@ -249,9 +249,9 @@ def test_without_self_attention_there_are_no_scores_to_time(architecture: str) -
 def test_times_that_do_not_grow_with_the_work_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "MOST_DOUBLED_TOKENS", 64)
     arm = contestant()
-    monkeypatch.setattr(arm, "forward", lambda here: lambda: time.sleep(0.02))
+    monkeypatch.setattr(arm, "forward", lambda here: lambda: time.sleep(0.1))  # long against what a busy machine adds
     duel = benchmark.Duel(arm, arm, (V, V), {16: 1}, 0.0)
-    with pytest.raises(TimingError, match=r"64 target tokens takes 1\.\d\d times as long"):
+    with pytest.raises(TimingError, match=r"64 target tokens takes [01]\.\d\d times as long"):
         duel._doubling(16)
 
 

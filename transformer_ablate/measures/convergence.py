@@ -27,7 +27,9 @@ def running_mean(values: Sequence[float], width: int = SMOOTHING) -> NDArray[np.
 def diverged(nll: Sequence[float], vocabulary_size: int) -> bool:
     """The protocol's rule: a loss that is no number, or a final loss > .9 ln V, or a lasting rise.
 
-    A lasting rise is a running mean more than 1 nat above its own running minimum for 100 updates on end.
+    A lasting rise is a running mean more than 1 nat above its own running minimum for 100 updates on end. Fewer
+    updates than the running mean covers have no final loss (speed is all that such runs are for): there a loss that is
+    no number alone counts.
 
     Args:
         nll: training loss at each update, nats/token.
@@ -35,6 +37,8 @@ def diverged(nll: Sequence[float], vocabulary_size: int) -> bool:
     """
     if not np.isfinite(nll).all():
         return True
+    if len(nll) < SMOOTHING:
+        return False
     smooth = running_mean(nll)
     if smooth[-1] > 0.9 * math.log(vocabulary_size):
         return True
