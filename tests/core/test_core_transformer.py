@@ -9,13 +9,14 @@ import math
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
@@ -59,19 +60,41 @@ def config_of(encoding: str, **options: Any) -> ModelConfig:
     return ModelConfig(**{**small, **options})
 
 
-# Cross-attention's encodings take turns, so that each meets every placement and every tying.
+# Cross-attention's encodings take turns, so that each meets every placement and every tying. The whole product takes
+# minutes and is marked slow; in every run tying takes turns as well, and each encoding still meets each placement and
+# each tying, each placement each tying, and both of these each encoding of cross-attention.
 _CELLS = itertools.product(enumerate(ENCODINGS), enumerate(NORM_PLACEMENTS.names()), enumerate(TYINGS))
-VARIANTS = {
-    f"{encoding}-{cross}-{placement}-{tying}": config_of(
-        encoding, cross_position=cross, norm_placement=placement, tying=tying
-    )
-    for (i, encoding), (j, placement), (k, tying) in _CELLS
-    for cross in [CROSS_POSITIONS.names()[(i + j + k) % len(CROSS_POSITIONS.names())]]
-}
-every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS.keys())
+VARIANTS: dict[str, ModelConfig] = {}
+IN_TURNS: dict[str, ModelConfig] = {}
+for (_i, _encoding), (_j, _placement), (_k, _tying) in _CELLS:
+    _crosses = CROSS_POSITIONS.names()
+    _cross = _crosses[(_i + _j + _k) % len(_crosses)]
+    _name = f"{_encoding}-{_cross}-{_placement}-{_tying}"
+    VARIANTS[_name] = config_of(_encoding, cross_position=_cross, norm_placement=_placement, tying=_tying)
+    if _k == (_i + _j + _i // len(TYINGS)) % len(TYINGS):
+        IN_TURNS[_name] = VARIANTS[_name]
+
+
+def _parameters(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(VARIANTS[n], id=n, marks=() if n in IN_TURNS else pytest.mark.slow) for n in names]
+
+
+every_variant = pytest.mark.parametrize("config", _parameters(VARIANTS))
 every_cached_variant = pytest.mark.parametrize(
-    "config", [pytest.param(c, id=name) for name, c in VARIANTS.items() if not name.startswith(NOT_CACHED_AS_FULL)]
+    "config", _parameters(name for name in VARIANTS if not name.startswith(NOT_CACHED_AS_FULL))
 )
+
+
+def test_variants_in_turns_meet_in_pairs() -> None:
+    chosen = IN_TURNS.values()
+    for one, other, pairs in (
+        (lambda c: (c.position, *c.position_options.items()), lambda c: c.norm_placement, len(ENCODINGS) * 4),
+        (lambda c: (c.position, *c.position_options.items()), lambda c: c.tying, len(ENCODINGS) * 4),
+        (lambda c: c.norm_placement, lambda c: c.tying, 16),
+        (lambda c: c.norm_placement, lambda c: c.cross_position, 16),
+        (lambda c: c.tying, lambda c: c.cross_position, 16),
+    ):
+        assert len({(one(c), other(c)) for c in chosen}) == pairs
 
 
 def model_of(config: ModelConfig, seed: int = 0) -> Seq2Seq:
@@ -192,10 +215,13 @@ def test_decoded_text_does_not_depend_on_batch_mates(encoding: str) -> None:
         assert bool(by_itself.capped[0]) == bool(decoded.capped[i])
 
 
-def test_saved_and_loaded_in_a_fresh_process_every_variant_has_the_same_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variants", [IN_TURNS, pytest.param(VARIANTS, marks=pytest.mark.slow)], ids=["turns", "all"])
+def test_saved_and_loaded_in_a_fresh_process_every_variant_has_the_same_loss(
+    variants: dict[str, ModelConfig], tmp_path: Path
+) -> None:
     source, target = sentences([9, 5, 3]), sentences([4, 10, 7], seed=1)
     expected = {}
-    for name, config in VARIANTS.items():
+    for name, config in variants.items():
         model = model_of(config)
         with torch.inference_mode():
             expected[name] = cross_entropy(model(source, target[:, :-1]), target[:, 1:]).item()

@@ -30,8 +30,9 @@ def processes_of_session(session: int) -> list[int]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to count processes")
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(store: Store, uri: str, tmp_path: Path) -> None:
     command = [
-        sys.executable, "-m", "experiments.full_ablation", "--preset", "smoke", "--cells", "copy",
-        "--variants", "2017,modern", "--workers", "1", "--train.max_steps", "60",
+        sys.executable, "-m", "experiments.masking", "--preset", "smoke", "--cells", "copy",
+        "--variants", "both-masks,no-causal-mask", "--workers", "1", "--train.max_steps", "60",
+        "--data.test_examples", "50",
         "--tracking-uri", uri, "--output", str(tmp_path / "reports"),
     ]  # fmt: skip
     running = subprocess.Popen(
@@ -52,7 +53,7 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(store: Store, uri: 
     while processes_of_session(running.pid) and time.monotonic() - began < 10:
         time.sleep(0.1)
     assert processes_of_session(running.pid) == []
-    runs = store.client.search_runs([store.open_experiment("full_ablation")])
+    runs = store.client.search_runs([store.open_experiment("masking")])
     assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED", "KILLED"]
 
     again = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd="/")
