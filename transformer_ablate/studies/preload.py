@@ -10,10 +10,11 @@ from transformer_ablate.config import DataConfig
 from transformer_ablate.data import load_task
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.plugins import load_inherited
-from transformer_ablate.studies import worker
+from transformer_ablate.studies import tracking, worker
 from transformer_ablate.studies.launchers import PRELOAD_VARIABLE
 
 worker.quiet()
+tracking.preload()
 load_inherited()
 for _fields in json.loads(os.environ.get(PRELOAD_VARIABLE, "[]")):
     with contextlib.suppress(ConfigError):  # the run that needs it will say so

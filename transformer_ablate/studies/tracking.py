@@ -6,6 +6,8 @@ identity is its ``fingerprint`` tag; parameters are for people, since they are s
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import logging
 import math
@@ -61,6 +63,13 @@ def store_exists(uri: str | None) -> bool:
     """Whether there may be something to read, without making a database."""
     path = (uri or default_uri()).removeprefix("sqlite:///")
     return "://" in path or Path(path).is_file()
+
+
+def preload() -> None:
+    """Loads what MLflow puts off until a database is opened: two seconds that forked processes then need not spend."""
+    with contextlib.suppress(ImportError):  # it is MLflow's and SQLAlchemy's business where they keep it
+        importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
+        importlib.import_module("sqlalchemy.orm").configure_mappers()
 
 
 @dataclass(frozen=True)
