@@ -9,15 +9,15 @@ from transformer_ablate.config import Recipe, check_values
 from transformer_ablate.errors import unknown_name
 
 # Steps of the smoke preset: enough to exercise every part, far too few to learn.
-SMOKE_STEPS = 30
+SMOKE_STEPS = 24
 # What a cell may ask for at most, by preset; what the user asks for is not touched.
 MOST: dict[str, dict[str, int]] = {
     "smoke": {
         "train.max_steps": SMOKE_STEPS,
         "train.warmup_steps": 5,
-        "data.max_length": 128,
-        "data.test_examples": 200,
-        "data.valid_examples": 200,
+        "data.max_length": 64,
+        "data.test_examples": 100,
+        "data.valid_examples": 100,
     },
 }
 # Past so many batches of a synthetic task training sees its strings again: millions of them would fill the memory.
@@ -73,7 +73,7 @@ def _synthetic(preset: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
         # 64 rows of a source (N + 2) and a target (N + 2, BOS and EOS counted): nearly every batch holds a longest one.
         "data.batch_tokens": 64 * 2 * (longest + 2),
         "data.train_examples": 64 * max(1, min(steps, MOST_FRESH_BATCHES)),
-        "data.test_examples": 200 if preset == "smoke" else 2_000,
+        "data.test_examples": 100 if preset == "smoke" else 2_000,
         "train.lr": 2e-3,
         "train.warmup_steps": _warmup(preset),
         **sizes,
