@@ -9,7 +9,7 @@ from transformer_ablate.config import Recipe
 from transformer_ablate.core.seq2seq import longest_output
 from transformer_ablate.studies.claims import Claim, GapClosed, Minus, Value, difference
 from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Bounded, Within
+from transformer_ablate.studies.rules import Beyond, Bounded, Holds, Within
 from transformer_ablate.studies.study import USUAL_MEASURES, Cell, Contrast, FromBase, Study, Variant
 
 PER = "g2p/per/test"
@@ -164,6 +164,14 @@ STUDY = Study(
             Beyond(0.05, below=True),
             (Minus((longer("fnn-concat"), longer("transformer"))),),
             remark="its parameters grow with the longest sequence, which matching takes off its width",
+        ),
+        Claim(
+            "concat-parameters-grow",
+            "The parameters of a network on concatenated embeddings grow with the longest sequence.",
+            "course notes; Bengio et al. 2003",
+            "exact: parameters at one width for sequences of up to 10, 20 and 40 tokens",
+            Holds("concat-parameters-grow"),
+            kind="exact",
         ),
         Claim(
             "convolution-misses-distance",

@@ -40,6 +40,7 @@ HOLD = {
     "tying-2way-count",
     "tying-3way-count",
     "attention-cheaper-crossover",
+    "concat-parameters-grow",
     "smoothing-floor",
     "smoothing-clean-ece",
     "bag-of-words-bound",
@@ -293,6 +294,16 @@ def test_matrices_that_are_not_one_save_nothing(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(embedding.TYING_KINDS, kind, embedding.Tying(False, False))
     outcome = CHECKS[name]({})
     assert (outcome.holds, outcome.value) == (False, 0)
+
+
+def test_each_place_of_a_concatenation_has_weights_of_its_own(
+    found: dict[str, Checked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = found["concat-parameters-grow"]
+    d = exact.sizes.WIDTH
+    assert outcome.value == 2 * (d * d + d)  # a map and a bias for each place of the source, and of the target
+    monkeypatch.setattr(exact.sizes, "parameter_count", lambda model: 1_000)
+    assert not CHECKS["concat-parameters-grow"]({}).holds
 
 
 def test_attention_and_recurrence_cost_the_same_where_length_is_width(found: dict[str, Checked]) -> None:

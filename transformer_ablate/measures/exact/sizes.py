@@ -49,6 +49,29 @@ def tying_3way_count(bases: Mapping[str, Recipe]) -> Checked:
     return saved_by("all", 2)
 
 
+@check("concat-parameters-grow")
+def concat_parameters_grow(bases: Mapping[str, Recipe]) -> Checked:
+    """A network on concatenated embeddings has weights of its own for every place (Bengio et al. 2003).
+
+    So parameters grow by the same number with each token of the longest sequence, at one width.
+    """
+
+    def parameters(longest: int) -> int:
+        options = {"longest": longest}
+        config = ModelConfig(
+            architecture="fnn_concat", architecture_options=options, matched=False, d_model=WIDTH, encoder_layers=1
+        )
+        return parameter_count(build_model(config, 8, 8))
+
+    at_10, at_20, at_40 = (parameters(longest) for longest in (10, 20, 40))
+    each = (at_20 - at_10) / 10
+    detail = (
+        f"d {WIDTH}, one width: {at_10:,} parameters for 10 tokens, {at_20:,} for 20, {at_40:,} for 40: "
+        f"{each:g} = {each / WIDTH**2:g} d² for each token more; a Transformer has none"
+    )
+    return Checked(each > 0 and at_40 - at_20 == 20 * each, each, 0.0, detail)
+
+
 def layer_flops(architecture: str, length: int) -> int:
     """Forward operations of one encoder layer over ``length`` tokens, without a feed-forward sublayer, at WIDTH."""
     counts = []
