@@ -116,6 +116,8 @@ STUDY = Study(
         "attention, pre-LN RMSNorm, SwiGLU of equal parameters, cosine, hard targets. Tying is that of the base recipe "
         "in both, and so are peak rate, warmup, optimizer and budget: Noam's factor is the one that gives the same "
         "peak.",
+        "In a few hundred steps models are still learning when the rate decays: how a schedule ends (cosine near 0, "
+        "Noam far above it) may count for more here than in a long training.",
         "Quality on words, length on copying and cost stand apart: no mixed score is made of them.",
         "The half fraction 2^(5−1) (smoothing = position × norm × ffn × schedule, resolution V) has 16 arms, of which "
         "six are run anyway; the other ten run on words alone, from the preset standard on. In "

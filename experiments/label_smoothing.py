@@ -137,6 +137,8 @@ STUDY = Study(
     notes=(
         "All losses are of hard targets, which alone are comparable across α. Temperature scaling, the rival, is a "
         "measure of every arm: metrics with “scaled” in their name.",
+        "The claims are about ECE under the gold prefix. Free-running, where a model goes by its own words, it stands "
+        "in the table and in the picture beside it, and need not point the same way.",
         "Calibration counts validation and test tokens together, about 20 000 in each cell, hence larger validation "
         "sets than in other studies. On deterministic copying both arms are right everywhere: it is the check of "
         "theory, and its classes are V symbols and the special tokens.",

@@ -75,7 +75,9 @@ STUDY = Study(
     notes=(
         "Two measures, both for every arm: how well a token's position can be read from the stream behind each layer "
         "(R², 0 being the embeddings), and which share of the variance of a layer's attention scores depends on the "
-        "offset alone. RoPE and the biases put nothing into the embeddings, so that their R² starts at 0.",
+        "offset alone. RoPE and the biases put nothing into the embeddings, so that their R² starts at 0 and "
+        "can only rise: a slope says how position changes with depth, not how much of it there is; for that compare "
+        "the values of a layer.",
         "Slopes are per layer and net of an untrained network of the same recipe: depth alone mixes what is in the "
         "stream.",
         "Copying without position in cross-attention: the decoder finds its place by what the encoder tells of it. "

@@ -70,7 +70,7 @@ STUDY = Study(
         Variant("bf16", {"train.precision": "bf16-mixed"}, ("time", "wide", "g2p"), "further",
                 "bfloat16 where it is safe"),
     ),
-    contrasts=tuple(Contrast(arm, "sinusoidal", f"time/forward_ms/{length}")
+    contrasts=tuple(Contrast(arm, "sinusoidal", f"time/forward_ratio/{length}")
                     for arm in ("rope", "t5", "shaw", "gru", "convs2s") for length in (64, 512)),
     claims=(
         Claim("attention-quadratic-scores", "The time of attention's scores grows with the square of the length.",

@@ -63,6 +63,7 @@ def test_every_file_is_written_and_the_page_stands_alone(make_study: Make, tmp_p
     wanted = {"report.html", "report.md", "results.json", "table.csv", "table.tex"}
     assert names == wanted | {f"figures/{s}.{end}" for s in stems for end in ("svg", "png")}
     page = Page(page_path.read_text("utf-8"))
+    assert page.sources.pop(0) == "../index.html"  # the way back, and nothing else outside
     assert len(page.sources) == 6
     assert all(s.startswith("data:image/svg+xml;base64,") for s in page.sources)
     parts = ["What came out", "Contrasts", "Skipped", "kerple", "Base recipes", "Definitions", "Clopper", "NLL"]
@@ -113,7 +114,7 @@ def test_a_study_without_results_still_has_a_report(make_study: Make, tmp_path: 
     assert "27 of 27 runs without a result" in page.text
     assert "Boom: <b>" in page.text
     assert "nothing to draw" in page.text
-    assert page.sources == []
+    assert page.sources == ["../index.html"]
     assert tally(Index(record))["missing"] == 18
 
 
@@ -165,7 +166,7 @@ def test_sentences_follow_the_data(make_study: Make) -> None:
     assert "highest mean exact match is that of none: 1.000" in text
     assert "kept up to 2× by rope" in text
     assert "kept up to 1.25× by none" in text
-    assert "did not pass the in-distribution gate: sinusoidal" in text
+    assert "as it was not learnt well enough within N: sinusoidal" in text
     assert "rope minus none: +0.950" in text
 
 
@@ -236,3 +237,18 @@ def test_overview_links_reports(make_study: Make, tmp_path: Path) -> None:
 def test_markdown_escapes() -> None:
     assert escape_markdown("# a*b\n<i>") == r"\# a\*b &lt;i&gt;"
     assert escape_markdown("a|b`c`") == r"a\|b\`c\`"
+
+
+def test_the_clearest_contrasts_come_first_and_failed_arms_are_left_out(make_study: Make) -> None:
+    def change(run: RunRecord) -> RunRecord:
+        return dataclasses.replace(run, metrics={**run.metrics, "em/1": 0.2}) if run.variant == "none" else run
+
+    index = Index(make_study(change=change))
+    pair = {"a": "rope", "b": "sinusoidal", "metric": "copy/em/2", "n": 3}
+    small = {**pair, "effect": 0.01, "ci_low": 0.005, "ci_high": 0.015, "p_holm": 0.001}
+    large = {**pair, "effect": 0.5, "ci_low": -0.2, "ci_high": 1.2, "p_holm": 0.4}
+    ((_, lines), *_) = sentences(index, [large, small])
+    told = [line for line in lines if "after Holm" in line]
+    assert ["p .0010 after Holm" in told[0], "p .4000 after Holm" in told[1]] == [True, True]
+    failed = [{**row, "a": "none"} for row in (large, small)]  # an arm that has not learnt the task
+    assert not [line for line in sentences(index, failed)[0][1] if "after Holm" in line]

@@ -98,12 +98,12 @@ def test_baselines_of_arms_on_other_data_are_told_apart(make_study: Make) -> Non
                             "+9.5 [+7.5, +11.5]."]),
         (["sinusoidal", "rope"], [0, 1], [f'All 2 arms beat the baseline "{COPY}" on chrF in every seed: '
                                           "smallest gain +4.5 [+2.5, +6.5] (sinusoidal, seed 1)."]),
-        (["none"], [0, 1], [f'Not shown to beat the baseline "{COPY}" on chrF in every seed: '
-                            "none (0 of 2) seeds won."]),
+        (["none"], [0, 1], [f'Not shown in every seed to beat the baseline "{COPY}" on chrF (seeds that do): '
+                            "none (0 of 2)."]),
         # Seeds 6 and up of the sinusoidal arm gain 2 and less: their interval reaches 0.
         (["sinusoidal", "rope"], [5, 6], [
             f'rope beats the baseline "{COPY}" on chrF in all 2 seeds: gain +7.5 [+5.5, +9.5]; +7 [+5, +9].',
-            f'Not shown to beat the baseline "{COPY}" on chrF in every seed: sinusoidal (1 of 2) seeds won.']),
+            f'Not shown in every seed to beat the baseline "{COPY}" on chrF (seeds that do): sinusoidal (1 of 2).']),
     ],
 )  # fmt: skip
 def test_who_beats_a_baseline(make_study: Make, names: list[str], seeds: list[int], told: list[str]) -> None:

@@ -128,6 +128,6 @@ def test_claims_are_judged_and_listed(invoke: Invoke, study: Study, tmp_path: Pa
     assert found["better"]["effect"] == pytest.approx(summarise(differences).mean)
     assert found["better"]["n_needed"] >= 8
     text = (tmp_path / "reports" / "smoke" / "claims.md").read_text()
-    assert "1 supported, 1 inconclusive, 1 not run" in text
+    assert "1 inconclusive, 1 not run; by computation: 1 supported" in text
     assert "RoPE is better" in text
     assert "Sines lie within one" in (tmp_path / "reports" / "smoke" / "tiny" / "report.html").read_text()

@@ -58,9 +58,20 @@ def figures(row: Mapping[str, Any]) -> str:
 
 
 def tally(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``3 supported, 1 refuted``."""
-    counts = {word: sum(row["verdict"] == word for row in rows) for word in VERDICTS}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no claims"
+    """``3 supported, 1 refuted; by computation: 2 supported``."""
+
+    def counted(of: Sequence[Mapping[str, Any]]) -> str:
+        counts = {word: sum(row["verdict"] == word for row in of) for word in VERDICTS}
+        return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+    measured = counted([row for row in rows if row["kind"] != "exact"])
+    computed = counted([row for row in rows if row["kind"] == "exact"])
+    return "; ".join(filter(None, (measured, computed and f"by computation: {computed}"))) or "no claims"
+
+
+def remark(row: Mapping[str, Any]) -> str:
+    """What was found besides the numbers and, marked as such, what literature or theory said before."""
+    return "; ".join(filter(None, (row["note"], row["remark"] and f"beforehand: {row['remark']}")))
 
 
 def overview(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -118,25 +118,31 @@ MEASURED: tuple[Metric, ...] = (
     Metric("peak_memory_mb", "Memory of scores, MB", "lower", "short", "throughput",
            "Largest memory that they take."),
     Metric("scores_exponent", "Exponent of scores", "", "decimal", "throughput",
-           "Local slope of log time over log length in the last octave."),
+           "Local slope of log time over log length in the last octave, of one sentence: a batch's time over its "
+           "sentences, of which there are half as many at twice the length."),
     Metric("memory_exponent", "Exponent of memory", "", "decimal", "throughput",
-           "Local slope of log memory over log length in the last octave."),
+           "Local slope of log memory over log length in the last octave, of one sentence: a batch's over its "
+           "sentences, so that a bias which they share (T5, Shaw) counts for more than its square."),
     Metric("scores_ms_math", "Scores and values by plain products, ms", "lower", "short", "throughput",
            "Median milliseconds of attention's scores, softmax and values alone by plain products."),
     Metric("peak_memory_mb_math", "Memory of scores by plain products, MB", "lower", "short", "throughput",
            "Largest memory that they take by plain products."),
     Metric("scores_exponent_math", "Exponent of scores by plain products", "", "decimal", "throughput",
-           "Local slope of log time over log length in the last octave."),
+           "Local slope of log time over log length in the last octave, of one sentence: a batch's time over its "
+           "sentences, of which there are half as many at twice the length."),
     Metric("memory_exponent_math", "Exponent of memory by plain products", "", "decimal", "throughput",
-           "Local slope of log memory over log length in the last octave."),
+           "Local slope of log memory over log length in the last octave, of one sentence: a batch's over its "
+           "sentences, so that a bias which they share (T5, Shaw) counts for more than its square."),
     Metric("scores_ms_fused", "Scores and values by the fused kernel, ms", "lower", "short", "throughput",
            "Median milliseconds of attention's scores, softmax and values alone by the fused kernel."),
     Metric("peak_memory_mb_fused", "Memory of scores by the fused kernel, MB", "lower", "short", "throughput",
            "Largest memory that they take by the fused kernel."),
     Metric("scores_exponent_fused", "Exponent of scores by the fused kernel", "", "decimal", "throughput",
-           "Local slope of log time over log length in the last octave."),
+           "Local slope of log time over log length in the last octave, of one sentence: a batch's time over its "
+           "sentences, of which there are half as many at twice the length."),
     Metric("memory_exponent_fused", "Exponent of memory by the fused kernel", "", "decimal", "throughput",
-           "Local slope of log memory over log length in the last octave."),
+           "Local slope of log memory over log length in the last octave, of one sentence: a batch's over its "
+           "sentences, so that a bias which they share (T5, Shaw) counts for more than its square."),
     Metric("forward_exponent", "Exponent of forward", "", "decimal", "throughput",
            "Local slope of log time over log length in the last octave, whole model, for one sequence."),
     Metric("decode_cached_tokens_per_second", "Decoded tokens/s", "higher", "si", "throughput",

@@ -12,11 +12,11 @@ from transformer_ablate.report.index import Bucket, Index
 from transformer_ablate.report.metrics_catalogue import NEVER_REACHED, metric_of
 from transformer_ablate.report.records import RunRecord
 from transformer_ablate.report.tables import mean_and_half_width
-from transformer_ablate.report.views import GATE, PASSING_SHARE, contrast_metric, gates, signed
+from transformer_ablate.report.views import GATE, PASSING_SHARE, contrast_metric, gates, p_text, signed
 from transformer_ablate.studies.study import Cell
 
 KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length
-LARGEST_CONTRASTS = 3
+CLEAREST = 3
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def sentences(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[s
         bucket = index.in_distribution(cell.name, cell.metric)
         lines = [] if bucket is None else [*_best(index, cell, bucket), *_lengths(index, cell, bucket)]
         own = [c for c in contrasts if c["metric"].partition("/")[0] == cell.name]
-        told.append((cell.title, [*lines, *_largest(index, cell, own)] or ["No finished run has a value to report."]))
+        told.append((cell.title, [*lines, *_clearest(index, cell, own)] or ["No finished run has a value to report."]))
     return told
 
 
@@ -137,6 +137,9 @@ def _best(index: Index, cell: Cell, bucket: Bucket) -> list[str]:
     top_text = metric.format(means[0][2])
     ties = [a for a, _, mean in means if metric.format(mean) == top_text]
     _, top, _ = means[0]
+    if len(means) == 1:
+        shown = mean_and_half_width(metric, top, top.n)
+        return [f"{where}, the mean {metric.label.lower()} of {ties[0]} is {shown} (n = {top.n})."]
     if len(ties) > 1:
         count = f"{len(ties)} of {len(means)} arms"
         first = f"{where}, {count} share the {extreme} mean {metric.label.lower()}, {top_text}: {_list(ties)}."
@@ -148,9 +151,13 @@ def _best(index: Index, cell: Cell, bucket: Bucket) -> list[str]:
             if None not in (s.low, s.high, top.low, top.high) and s.low <= top.high and top.low <= s.high  # type: ignore[operator]
         ]  # fmt: skip
         if overlap:
-            first += f" The intervals of {len(overlap)} of the {len(means) - 1} other arms overlap with it."
+            some = (
+                f"all {len(overlap)}" if len(overlap) == len(means) - 1 else f"{len(overlap)} of the {len(means) - 1}"
+            )
+            they = f"The intervals of {some} other arms overlap with it."
+            first += " " + ("The other arm's interval overlaps with it." if len(means) == 2 else they)
     lines = [first]
-    if len(means) > len(ties):
+    if len(means) > max(len(ties), 2):
         worst, _, mean = means[-1]
         lines.append(f"The {'highest' if sign < 0 else 'lowest'} mean there is that of {worst}: {metric.format(mean)}.")
     return lines
@@ -163,6 +170,8 @@ def _lengths(index: Index, cell: Cell, bucket: Bucket) -> list[str]:
     if cell.metric != "em":
         return _growth(index, cell, bucket, buckets[-1])
     failed = {g.variant for g in gates(index, cell) if g.state not in ("learned", "no result")}
+    start = bucket.key("em")
+    failed |= {arm for arm in index.arms(cell.name) if not index.summary(cell.name, arm, start).mean}
     reached: dict[str, list[str]] = {}
     for arm in index.arms(cell.name):
         if arm not in failed and index.values(cell.name, arm, bucket.key("em")):
@@ -177,7 +186,7 @@ def _lengths(index: Index, cell: Cell, bucket: Bucket) -> list[str]:
     if lines:
         lines[0] += f" (Kept: in every test set up to there, by at least {PASSING_SHARE:.0%} of the seeds.)"
     if failed:
-        lines.append(f"Not judged by length, as they did not pass the in-distribution gate: {_list(sorted(failed))}.")
+        lines.append(f"Not judged by length, as it was not learnt well enough within N: {_list(sorted(failed))}.")
     return lines
 
 
@@ -217,19 +226,25 @@ def _growth(index: Index, cell: Cell, start: Bucket, end: Bucket) -> list[str]:
     return [told + (f"; worst for {others[-1][1]}: {others[-1][2]}." if others else ".")]
 
 
-def _largest(index: Index, cell: Cell, contrasts: Iterable[dict[str, Any]]) -> list[str]:
-    """The largest differences in the primary metric: other metrics have other units and cannot be ranked with it."""
-    own = [c for c in contrasts if c["effect"] is not None and c["metric"].split("/")[1] == cell.metric]
+def _clearest(index: Index, cell: Cell, contrasts: Iterable[dict[str, Any]]) -> list[str]:
+    """The clearest differences in the primary metric: other metrics have other units and cannot be ranked with it."""
+    failed = {g.variant for g in gates(index, cell) if g.state not in ("learned", "no result")}
+    own = [
+        c
+        for c in contrasts
+        if c["effect"] is not None and c["metric"].split("/")[1] == cell.metric and not {c["a"], c["b"]} & failed
+    ]
     lines, metric = [], metric_of(cell.metric)
-    for c in sorted(own, key=lambda c: -abs(c["effect"]))[:LARGEST_CONTRASTS]:
+    for c in sorted(own, key=lambda c: (1.0 if c["p_holm"] is None else c["p_holm"], -abs(c["effect"])))[:CLEAREST]:
         interval = "no interval, one pair of seeds"
         if c["ci_low"] is not None:
             interval = f"95 % interval {signed(metric.format(c['ci_low']))} to {signed(metric.format(c['ci_high']))}"
             interval += ", all pairs equal" if c["ci_low"] == c["ci_high"] else ""
+            interval += f", p {p_text(c['p_holm'])} after Holm" if c["p_holm"] is not None else ""
         measure = contrast_metric(index, c["metric"]).partition(": ")[2]
         effect = signed(metric.format(c["effect"]))
         lines.append(f"{measure}, {c['a']} minus {c['b']}: {effect} ({interval}, n = {c['n']}).")
-    return [f"Largest declared contrasts: {lines[0]}", *lines[1:]] if lines else []
+    return [f"Clearest declared contrasts: {lines[0]}", *lines[1:]] if lines else []
 
 
 def _list(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import metric_of
 from transformer_ablate.report.pareto import higher_is_better, split
 from transformer_ablate.report.statistics import holm, paired_difference
+from transformer_ablate.studies.rules import DECIDING_SEEDS
 from transformer_ablate.studies.study import Steps
 
 ALPHA = 0.05
@@ -67,6 +68,8 @@ def recommended(index: Index, steps: Steps) -> Recommended | None:
     if taken:
         sentence += ", with the changes of " + ", ".join(taken)
     sentence += f"; no other single change from {base} is better with p < {ALPHA:g} after Holm's correction"
+    if n < DECIDING_SEEDS:
+        sentence += f" (fewer than {DECIDING_SEEDS} seeds: a hint)"
     sentence += f". It is the arm {same}." if same else ". This combination was not itself an arm: measure it."
     return Recommended(base, taken, {**sizes, **fields}, sentence)
 

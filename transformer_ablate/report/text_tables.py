@@ -162,7 +162,8 @@ def _against(system: str, rows: Mapping[str, Mapping[int, Row]]) -> list[str]:
         smallest = f"smallest gain {_signed(row['model_gain'])} {_interval(row)} ({arm}, seed {seed})"
         lines.append(f'{count} beat the baseline "{system}" on chrF in every seed: {smallest}.')
     if lost := [f"{arm} ({won[arm]} of {len(found)})" for arm, found in rows.items() if arm not in always]:
-        lines.append(f'Not shown to beat the baseline "{system}" on chrF in every seed: {", ".join(lost)} seeds won.')
+        seeds = ", ".join(lost)
+        lines.append(f'Not shown in every seed to beat the baseline "{system}" on chrF (seeds that do): {seeds}.')
     return lines
 
 

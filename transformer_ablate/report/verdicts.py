@@ -44,7 +44,7 @@ def judge(claim: Claim, evidence: Evidence, cuda: bool = False) -> Verdict:
     if claim.cuda and not cuda:
         return Verdict("not run", "", note="needs a CUDA device")
     found = _judged(claim.rule, claim, evidence)
-    lacking = [] if found.word in ("not run", "inconclusive") else _not_learnt(claim, evidence)
+    lacking = [] if found.word == "not run" else _not_learnt(claim, evidence)
     if lacking:
         return dataclasses.replace(found, word="inconclusive", n_needed=None, note=f"not learnt: {'; '.join(lacking)}")
     return found
@@ -115,6 +115,8 @@ def _judge_one(rule: Beyond, statistic: Statistic, evidence: Evidence) -> Verdic
     indicated = far and all(value > 0 for value in towards.values())
     countered = far and all(value < 0 for value in towards.values())
     name = str(statistic)
+    one_sided = n >= INDICATING_SEEDS and len({value > 0 for value in towards.values()}) == 1
+    near = "all seeds on one side, by less than three margins on average" if one_sided and not far else ""
     if rule.counted:
         k = sum(value > rule.margin for value in towards.values())
         interval = clopper_pearson(k, n)
@@ -123,6 +125,7 @@ def _judge_one(rule: Beyond, statistic: Statistic, evidence: Evidence) -> Verdic
             n >= DECIDING_SEEDS and interval[0] > 0.5, n >= DECIDING_SEEDS and interval[1] < 0.5, indicated, countered
         )
         note = f"{k} of {n} seeds beyond the margin, interval of their share [{interval[0]:.3f}, {interval[1]:.3f}]"
+        note += f"; {near}" if near and word == "inconclusive" else ""
         needed = DECIDING_SEEDS if word not in ("supported", "refuted") and n < DECIDING_SEEDS else None
         return Verdict(word, name, summary.mean, summary.low, summary.high, n, None, needed, note)
     if summary.low is None or summary.high is None or summary.zero_width or not summary.sd:
@@ -135,7 +138,8 @@ def _judge_one(rule: Beyond, statistic: Statistic, evidence: Evidence) -> Verdic
     needed = None
     if word not in ("supported", "refuted"):
         needed = max(DECIDING_SEEDS, n_needed(summary.sd, abs(mean - rule.margin)) or 0)
-    return Verdict(word, name, summary.mean, summary.low, summary.high, n, p, needed)
+    note = near if word == "inconclusive" and n < DECIDING_SEEDS else ""
+    return Verdict(word, name, summary.mean, summary.low, summary.high, n, p, needed, note)
 
 
 @_judged.register
@@ -167,7 +171,7 @@ def _(rule: Within, claim: Claim, evidence: Evidence) -> Verdict:
 @_judged.register
 def _(rule: KeepsTo, claim: Claim, evidence: Evidence) -> Verdict:
     up_to = [(name, r) for name, r in evidence.buckets(rule.cell, "em") if r <= rule.ratio + 1e-9]
-    name = f"EM of {rule.arm} on {rule.cell} up to {rule.ratio:g}×, over its in-distribution EM"
+    name = f"share of the seeds of {rule.arm} that keep their EM on {rule.cell} up to {rule.ratio:g}×"
     if not up_to or up_to[-1][1] < rule.ratio - 1e-9:
         return Verdict("not run", name, note=f"no values of {rule.arm} in {rule.cell} up to {rule.ratio:g}×")
     series = [evidence.values(rule.arm, f"{rule.cell}/em/{bucket}") for bucket, _ in up_to]
@@ -187,9 +191,10 @@ def _(rule: KeepsTo, claim: Claim, evidence: Evidence) -> Verdict:
         n >= INDICATING_SEEDS and works == n,
         n >= INDICATING_SEEDS and lost == n,
     )
-    note = f"{works} of {n} seeds keep it, {lost} have lost it, {n - works - lost} in part; interval: share that keeps"
+    note = f"{works} of {n} seeds keep it, {lost} have lost it, {n - works - lost} in part; "
+    note += f"lowest EM up to there over that within N: {math.fsum(kept.values()) / n:.2g} in the mean"
     needed = DECIDING_SEEDS if n < DECIDING_SEEDS else None
-    return Verdict(word, name, math.fsum(kept.values()) / n, low, high, n, None, needed, note)
+    return Verdict(word, name, works / n, low, high, n, None, needed, note)
 
 
 @_judged.register

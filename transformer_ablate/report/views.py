@@ -15,6 +15,8 @@ from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.studies.study import Cell
 
 GATE = 0.95
+# What the columns of a group of metrics count, where they are no test sets.
+COUNTED_BY = {"probes": "layer", "gradients": "layer", "throughput": "tokens"}
 PASSING_SHARE = 0.8  # of the seeds, as for every statement about "most seeds" of the protocol
 EXAMPLES_EACH = 2
 
@@ -80,7 +82,8 @@ def in_distribution_table(index: Index, cell: Cell) -> Table | None:
         if metric_of(name).group == "quality" and bucket is not None:
             keys.append(bucket.key(name))
     bucket = index.in_distribution(cell.name, cell.metric)
-    where = f", test set {bucket.label}" if bucket and bucket.label else ""
+    named = bucket and bucket.label and not cell.axis  # else it is no test set, but a layer or a number of tokens
+    where = f", test set {bucket.label}" if bucket and named else ""
     return _by_key(index, cell, keys, f"All quality measures in distribution{where}")
 
 
@@ -113,10 +116,16 @@ def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Tab
         metric, buckets = metric_of(name), index.buckets(cell.name, name)
         if len(buckets) > 1:
             header = [Entry("Variant"), *(Entry(b.name) for b in buckets)]
-            arms = index.arms(cell.name)
+            arms = _with_values(index, cell, [b.key(name) for b in buckets])
             rows = [[Entry(a), *(entry(index, cell.name, a, b.key(name)) for b in buckets)] for a in arms]
-            tables.append(Table(f"{metric.label} {metric.arrow} by {cell.axis or 'test set'}", header, rows))
+            by = COUNTED_BY.get(group, cell.axis or "test set")
+            tables.append(Table(f"{metric.label} {metric.arrow} by {by}", header, rows))
     return tables
+
+
+def _with_values(index: Index, cell: Cell, keys: Sequence[str]) -> list[str]:
+    """The arms of which any of these is known: some measures are made of the arms alone that a claim is about."""
+    return [arm for arm in index.arms(cell.name) if any(index.values(cell.name, arm, key) for key in keys)]
 
 
 def _by_key(index: Index, cell: Cell, keys: Sequence[str], caption: str) -> Table | None:
@@ -129,8 +138,8 @@ def _by_key(index: Index, cell: Cell, keys: Sequence[str], caption: str) -> Tabl
         text += f" [{bucket}]" if bucket and metric.group == "further" else ""
         text += " (shared machine)" if metric.name in SHARED_MACHINE else ""
         header.append(Entry(text, metric.definition))
-    rows = [[Entry(arm), *(entry(index, cell.name, arm, k) for k in keys)] for arm in index.arms(cell.name)]
-    return Table(caption, header, rows)
+    arms = _with_values(index, cell, keys)
+    return Table(caption, header, [[Entry(arm), *(entry(index, cell.name, arm, k) for k in keys)] for arm in arms])
 
 
 @dataclass(frozen=True)
