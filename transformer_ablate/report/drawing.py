@@ -120,10 +120,10 @@ def name_width(arms: list[str]) -> float:
     return 0.7 + 0.085 * max(map(len, arms))
 
 
-def legend_handles(arms: list[str], chosen: dict[str, Look], markers: bool = True) -> list[Line2D]:
+def legend_handles(arms: list[str], chosen: dict[str, Look], markers: bool = True, lines: bool = True) -> list[Line2D]:
     # A label with a leading underscore would be hidden; the space in front of it is not seen.
     return [
-        Line2D([], [], color=chosen[a].colour, linestyle=chosen[a].dashes, linewidth=1.8,
+        Line2D([], [], color=chosen[a].colour, linestyle=chosen[a].dashes if lines else "", linewidth=1.8,
                label=f" {a}" if a.startswith("_") else a, marker=chosen[a].marker if markers else "", markersize=5)
         for a in arms
     ]  # fmt: skip
