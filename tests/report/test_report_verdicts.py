@@ -174,8 +174,15 @@ def lengths(ratios: Sequence[Sequence[float]]) -> Stored:
      ([0.0] * 3, "counter-indicated")],
 )  # fmt: skip
 def test_a_length_is_reached_where_most_seeds_keep_their_exact_match(at_twice: list[float], word: str) -> None:
-    ones = [1.0] * len(at_twice)
-    assert judge(claim(KeepsTo("a", "copy", 2)), lengths([ones, ones, at_twice])).word == word
+    ones, n = [1.0] * len(at_twice), len(at_twice)
+    found = judge(claim(KeepsTo("a", "copy", 2)), lengths([ones, ones, at_twice]))
+    assert found.word == word
+    # The number beside the interval is what the interval is of: the share of seeds.
+    assert found.effect == sum(value >= 0.9 for value in at_twice) / n
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.effect <= found.high
+    assert f"{sum(at_twice) / n:.2g} in the mean" in found.note
 
 
 def test_a_length_is_not_reached_over_a_gap() -> None:
