@@ -141,9 +141,18 @@ def test_warnings_name_runs(make_study: Make) -> None:
     assert "none · copy · seed 0" in found["Diverged runs: 1"]
     assert "sinusoidal · copy · seed 2: nll/2" in found["Values that are not finite"]
     assert "rope 2" in found["Unequal numbers of finished seeds"]
-    assert "beef" in found["Runs from different sources"]
+    assert "source beef: 3 runs, seeds 0, 1, 2, of sinusoidal" in found["Runs from different sources"]
+    assert "source cafe: 23 runs, seeds 0, 1, 2, of none, sinusoidal, rope" in found["Runs from different sources"]
     assert "none · copy: did not learn (0/3 seeds)" in found["Arms that did not pass the in-distribution gate"]
     assert warnings(Index(make_study())) == []
+
+
+def test_sources_that_share_no_seed_name_no_arms(make_study: Make) -> None:
+    def change(run: RunRecord) -> RunRecord:
+        return dataclasses.replace(run, made_by={"source_hash": "beef" if run.seed == 2 else "cafe"})
+
+    (found,) = warnings(Index(make_study(change=change)))
+    assert found.items[:2] == ["source cafe: 18 runs, seeds 0, 1", "source beef: 9 runs, seeds 2"]
 
 
 def test_sentences_follow_the_data(make_study: Make) -> None:

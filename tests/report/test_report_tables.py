@@ -16,7 +16,7 @@ from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import CATALOGUE, metric_of
 from transformer_ablate.report.records import RunRecord, StudyRecord
 from transformer_ablate.report.tables import escape_latex, latex, long_table, results
-from transformer_ablate.report.views import entry, gates, primary_table
+from transformer_ablate.report.views import entry, gates, group_tables, grouped_table, primary_table
 from transformer_ablate.studies.study import Contrast
 
 Make = Callable[..., StudyRecord]
@@ -168,6 +168,23 @@ def test_entries_say_what_they_rest_on(make_study: Make) -> None:
     assert entry(index, "copy", "rope", "em/1").text == "1.000 ± 0.000°"
     assert "seed 2" in entry(index, "copy", "rope", "em/1").tip
     assert entry(index, "copy", "rope", "no_such").text == "–"
+
+
+def test_arms_that_a_measure_was_not_made_of_have_no_row_of_it(make_study: Make) -> None:
+    def change(run: RunRecord) -> RunRecord:
+        probes = {"probe_r2__0": 0.9, "probe_r2__1": 0.5, "head_js_cross": 0.1}
+        return with_metrics(run, **probes) if run.cell == "copy" and run.variant == "rope" else run
+
+    index = Index(make_study(change=change))
+    copy = index.record.study.cells[0]
+    groups = [metric_of(name).group for name in ("probe_r2", "head_js_cross")]
+    tables = [table for group in groups for table in group_tables(index, copy, group, "of some")]
+    assert len(tables) >= 2
+    for table in tables:
+        assert [row[0].text for row in table.rows] == ["rope"]
+    shared = grouped_table(index, copy, ["size", "cost"], "of all")
+    assert shared is not None
+    assert [row[0].text for row in shared.rows] == index.arms("copy")
 
 
 def test_gate(make_study: Make) -> None:

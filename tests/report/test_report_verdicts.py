@@ -108,6 +108,18 @@ def test_an_effect_below_three_margins_is_not_indicated() -> None:
     assert judge(claim(Beyond(0.01), *LARGER.statistics), near).word == "indicated"
 
 
+def test_seeds_of_one_mind_that_are_too_near_to_indicate_anything_are_remarked_on() -> None:
+    remark = "all seeds on one side, by less than three margins on average"
+    b = [0.0, 0.0, 0.0]
+    assert judge(LARGER, stored([0.05, 0.055, 0.045], b)).note == remark
+    assert judge(LARGER, stored([-0.01, 0.0, -0.02], b)).note == remark  # all of them short of the bound, too
+    assert judge(LARGER, stored([0.05, 0.055, -0.045], b)).note == ""
+    assert judge(LARGER, stored([0.05, 0.055], b[:2])).note == ""  # two seeds are of one mind too easily
+    assert judge(LARGER, stored([0.5, 0.55, 0.45], b)).note == ""  # indicated: the word says it
+    counted = claim(Beyond(0.05, counted=True), difference("a", "b", "copy/em/1"))
+    assert judge(counted, stored([0.06, 0.07, 0.08], b, "copy/em/1")).note.endswith(remark)
+
+
 def test_an_undecided_claim_says_how_many_seeds_would_decide() -> None:
     wide = stored(np.linspace(-0.1, 0.2, SEEDS), [0.0] * SEEDS)
     found = judge(LARGER, wide)
@@ -294,6 +306,10 @@ def test_models_that_have_learnt_nothing_decide_nothing() -> None:
     found = judge(asked[0.95], evidence)
     assert (found.word, found.effect) == ("inconclusive", judge(asked[0.5], evidence).effect)
     assert "not learnt: copy/em/1 of a 0.903, at least 0.95" in found.note
+    # Nor does it wait for more seeds where it is undecided anyway: more of such models would not help.
+    few = judge(asked[0.95], evidence.first(2))
+    assert (few.word, few.n_needed) == ("inconclusive", None)
+    assert few.note.startswith("not learnt: ")
     unknown = claim(Beyond(0.1), statistic, learnt=((Value("c", key), 0.5),))
     assert "unknown" in judge(unknown, evidence).note
     # What was not run stays so.

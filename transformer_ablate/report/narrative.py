@@ -59,13 +59,9 @@ def warnings(index: Index) -> list[Caution]:
     if uneven := _unequal(index):
         text = "Means of different arms then rest on different seeds; the contrasts use only seeds that both arms have."
         found.append(Caution("Unequal numbers of finished seeds", text, uneven))
-    sources = Counter(hash_ for r in runs if r.finished and (hash_ := r.made_by.get("source_hash")))
-    present = index.record.environment.get("source_hash")
-    if len(sources) > 1 or (present and sources and present not in sources):
-        items = [f"source {name}: {count} runs" for name, count in sources.most_common()]
-        items += [f"source {present}: the code as it is now"] if present else []
+    if several := _sources(index):
         text = "The code that can change a result is not the same for all runs and now; --fresh trains them again."
-        found.append(Caution("Runs from different sources", text, items))
+        found.append(Caution("Runs from different sources", text, several))
     if unlearned := _unlearned(index):
         text = f"Exact match in distribution is below {GATE:g} in more than {1 - PASSING_SHARE:.0%} of the seeds: "
         text += "what these arms do at longer lengths says little about length."
@@ -77,6 +73,29 @@ def warnings(index: Index) -> list[Caution]:
 
 def _name(run: RunRecord) -> str:
     return f"{run.variant} · {run.cell} · seed {run.seed}"
+
+
+def _sources(index: Index) -> list[str]:
+    """Runs by the code that made them, with the seeds, and the arms where others have runs of another code there.
+
+    Nothing where all are of the code as it is now. Contrasts are paired by seed: what matters is whether the arms of
+    one seed share their code.
+    """
+    runs = [run for run in index.record.runs if run.finished and run.made_by.get("source_hash")]
+    present = index.record.environment.get("source_hash")
+    by_source: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        by_source.setdefault(run.made_by["source_hash"], []).append(run)
+    if not by_source or set(by_source) == {present} or (present is None and len(by_source) == 1):
+        return []
+    items = []
+    for source, those in sorted(by_source.items(), key=lambda pair: -len(pair[1])):
+        seeds = sorted({run.seed for run in those})
+        arms = {run.variant for run in those}
+        elsewhere = {run.variant for run in runs if run.seed in seeds and run.made_by["source_hash"] != source}
+        whose = "" if not elsewhere else ", of " + ", ".join(arm for arm in index.arms() if arm in arms)
+        items.append(f"source {source}: {len(those)} runs, seeds {', '.join(map(str, seeds))}{whose}")
+    return items + ([f"source {present}: the code as it is now"] if present else [])
 
 
 def _not_finite(index: Index) -> list[str]:
