@@ -16,6 +16,7 @@ from transformer_ablate.measures.exact import Checked
 from transformer_ablate.report.verdicts import judge
 from transformer_ablate.studies.claims import Claim, GapClosed, Minus, Ratio, Value, difference
 from transformer_ablate.studies.rules import (
+    AtBest,
     Beyond,
     Bounded,
     FailsMore,
@@ -221,6 +222,41 @@ def test_never_failing_is_refuted_by_a_certain_majority_of_failures() -> None:
     assert judge(rule, failures([False] * 8, [])).word == "supported"
     assert judge(rule, failures([True] * 8, [])).word == "refuted"
     assert judge(rule, failures([True] + [False] * 7, [])).word == "inconclusive"
+
+
+def at_rates(slow: Sequence[float], fast: Sequence[float]) -> Stored:
+    """At the slow rate no seed fails without warmup, at the fast one all do; losses of the warmed arms as given."""
+    losses = {"warmed": slow, "warmed-fast": fast}
+    evidence = Stored({(arm, "deep/valid_nll"): dict(enumerate(values)) for arm, values in losses.items()})
+    for arm, fails in (("warmed", False), ("cold", False), ("warmed-fast", False), ("cold-fast", True)):
+        evidence.failures[arm] = dict.fromkeys(range(SEEDS), fails)
+    return evidence
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "word"),
+    [
+        ([0.5] * SEEDS, [0.4] * SEEDS, "supported"),
+        ([0.4] * SEEDS, [0.5] * SEEDS, "refuted"),
+        # One seed of the fast arm has no finite loss: the rest of it must not make it the best.
+        ([0.5] * SEEDS, [math.nan, *[0.4] * (SEEDS - 1)], "refuted"),
+        ([], [0.4] * SEEDS, "supported"),  # what was not run is not chosen
+        ([], [], "not run"),
+    ],
+)
+def test_a_rule_is_applied_where_an_arm_does_best_on_validation_data(
+    slow: list[float], fast: list[float], word: str
+) -> None:
+    rules = {
+        "warmed": FailsMore("cold", "warmed", "deep"),
+        "warmed-fast": FailsMore("cold-fast", "warmed-fast", "deep"),
+    }
+    rule = claim(AtBest(rules, "deep/valid_nll"))
+    found = judge(rule, at_rates(slow, fast))
+    assert found.word == word
+    if word != "not run":
+        assert f"at {'warmed-fast' if word == 'supported' else 'warmed'}, the best by deep/valid_nll" in found.note
+    assert judge(rule, at_rates(slow, fast).first(2)).word in ("inconclusive", "not run")
 
 
 @pytest.mark.parametrize(("holds", "word"), [(True, "supported"), (False, "refuted")])

@@ -21,6 +21,7 @@ from transformer_ablate.studies.rules import (
     LEVEL,
     LOST,
     MOST,
+    AtBest,
     Beyond,
     Bounded,
     FailsMore,
@@ -237,6 +238,23 @@ def _(rule: NeverFails, claim: Claim, evidence: Evidence) -> Verdict:
     )
     needed = DECIDING_SEEDS if n < DECIDING_SEEDS else None
     return Verdict(word, name, k / n, low, high, n, None, needed, f"at most {k} of {n} seeds fail in an arm")
+
+
+@_judged.register
+def _(rule: AtBest, claim: Claim, evidence: Evidence) -> Verdict:
+    losses = {arm: list(evidence.values(arm, rule.key).values()) for arm in rule.rules}
+    # One seed whose loss is not finite, and the arm is not at its best there: its other seeds must not hide that.
+    means = {
+        arm: math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+        for arm, values in losses.items()
+        if values
+    }
+    if not means:
+        return Verdict("not run", f"{rule.key} of {', '.join(rule.rules)}", note=f"no values of {rule.key}")
+    best = min(means, key=means.__getitem__)
+    found = _judged(rule.rules[best], claim, evidence)
+    told = ", ".join(f"{arm} {mean:.3g}" for arm, mean in means.items())
+    return dataclasses.replace(found, note=f"{found.note}; at {best}, the best by {rule.key}: {told}")
 
 
 @_judged.register

@@ -122,6 +122,27 @@ class NeverFails:
 
 
 @dataclass(frozen=True)
+class AtBest:
+    """Another rule, applied at the setting (a learning rate, say) at which an arm does best.
+
+    The setting is chosen by the arm's loss on in-distribution validation data, the mean over its seeds, never by what
+    the rule then judges. Settings that were not run are left out of the choice.
+
+    Attributes:
+        rules: the arm that is to be at its best, in each of the settings, to the rule as it is there.
+        key: ``CELL/METRIC`` of the validation loss; lower is better.
+    """
+
+    rules: Mapping[str, Rule]
+    key: str
+    margin: float | None = None
+
+    def words(self) -> str:
+        first = next(iter(self.rules.values()))
+        return f"{first.words()}; where {self.key} is lowest among {', '.join(self.rules)}"
+
+
+@dataclass(frozen=True)
 class Holds:
     """A theorem holds numerically: see ``transformer_ablate.measures.exact``.
 
