@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,16 +10,51 @@ from pathlib import Path
 from typing import Any
 
 from transformer_ablate.report.evidence import RecordedEvidence
+from transformer_ablate.report.gating import GATE, gates
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import MISSING
 from transformer_ablate.report.verdicts import judge
 from transformer_ablate.studies.claims import VERDICTS, Claim, Verdict
+from transformer_ablate.studies.rules import Beyond, KeepsTo, MoreVariance
 
 
 def verdicts(index: Index) -> list[dict[str, Any]]:
     """The ``claims`` of ``results.json``: each claim of the study with what its numbers say."""
     evidence = RecordedEvidence(index)
-    return [_row(claim, judge(claim, evidence, index.record.cuda)) for claim in index.record.study.claims]
+    found = []
+    for claim in index.record.study.claims:
+        verdict = judge(claim, evidence, index.record.cuda)
+        notes = (verdict.note, "" if verdict.word == "not run" else _ungated(claim, index))
+        found.append(_row(claim, dataclasses.replace(verdict, note="; ".join(filter(None, notes)))))
+    return found
+
+
+def _ungated(claim: Claim, index: Index) -> str:
+    """Which of the arms that a claim on longer inputs is about have not learnt well enough within N, in words.
+
+    The verdict is on all seeds, as the protocol wants it; that an arm's seeds fail within N already belongs beside it.
+    """
+    told = []
+    for arm, name in dict.fromkeys(_by_length(claim)):
+        cell = index.cell(name)
+        if cell is None or not any(bucket.ratio > 1 for bucket in index.buckets(name, cell.metric)):
+            continue
+        told += [
+            f"{arm} {g.k} of {g.n}" for g in gates(index, cell) if g.variant == arm and g.n and g.state != "learned"
+        ]
+    return f"seeds with EM of at least {GATE:g} within N: {', '.join(told)}" if told else ""
+
+
+def _by_length(claim: Claim) -> list[tuple[str, str]]:
+    """Arms and cells of a claim on exact match or on lengths."""
+    rule = claim.rule
+    if isinstance(rule, KeepsTo):
+        return [(rule.arm, rule.cell)]
+    if isinstance(rule, MoreVariance):
+        return [(arm, rule.key.partition("/")[0]) for arm in rule.table.values()]
+    if isinstance(rule, Beyond) and rule.counted:
+        return [need for statistic in claim.statistics for need in statistic.needs()]
+    return []
 
 
 def _row(claim: Claim, verdict: Verdict) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transformer_ablate.report.gating import GATE, PASSING_SHARE, gates
 from transformer_ablate.report.index import Bucket, Index
 from transformer_ablate.report.metrics_catalogue import NEVER_REACHED, metric_of
 from transformer_ablate.report.records import RunRecord
 from transformer_ablate.report.tables import mean_and_half_width
-from transformer_ablate.report.views import GATE, PASSING_SHARE, contrast_metric, gates, p_text, signed
+from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.studies.study import Cell
 
 KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transformer_ablate.report.gating import GATE, gates
 from transformer_ablate.report.index import Bucket, Index
 from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
 from transformer_ablate.report.statistics import clopper_pearson, summarise
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.studies.study import Cell
 
-GATE = 0.95
 # What the columns of a group of metrics count, where they are no test sets.
 COUNTED_BY = {"probes": "layer", "gradients": "layer", "throughput": "tokens"}
-PASSING_SHARE = 0.8  # of the seeds, as for every statement about "most seeds" of the protocol
 EXAMPLES_EACH = 2
 
 
@@ -140,39 +139,6 @@ def _by_key(index: Index, cell: Cell, keys: Sequence[str], caption: str) -> Tabl
         header.append(Entry(text, metric.definition))
     arms = _with_values(index, cell, keys)
     return Table(caption, header, [[Entry(arm), *(entry(index, cell.name, arm, k) for k in keys)] for arm in arms])
-
-
-@dataclass(frozen=True)
-class Gate:
-    """How many seeds of an arm learnt the task in distribution (exact match of at least ``GATE``)."""
-
-    variant: str
-    k: int
-    n: int
-
-    @property
-    def state(self) -> str:
-        """``learned``, ``learned in some seeds``, ``did not learn``, or ``no result``."""
-        if self.n == 0:
-            return "no result"
-        if self.k >= PASSING_SHARE * self.n:
-            return "learned"
-        return "learned in some seeds" if self.k else "did not learn"
-
-
-def gates(index: Index, cell: Cell) -> list[Gate]:
-    """One gate an arm; none for a cell whose primary metric is not exact match, or that asks for none.
-
-    A value that is not finite does not pass.
-    """
-    bucket = index.in_distribution(cell.name, cell.metric)
-    if cell.metric != "em" or not cell.gate or bucket is None:
-        return []
-    found = []
-    for arm in index.arms(cell.name):
-        values = index.values(cell.name, arm, bucket.key("em"))
-        found.append(Gate(arm, sum(v >= GATE for v in values.values()), len(values)))
-    return found
 
 
 def gate_table(index: Index, cell: Cell) -> Table | None:
