@@ -133,6 +133,12 @@ class DataConfig:
     test_examples: int = option(2_000, "test examples in each length bucket", at_least=1)
     batch_tokens: int = option(1_280, "padded source + target tokens in one batch, at most", at_least=4)
     length_buckets: int = option(1, "quantile buckets of length that batches are drawn within", at_least=1)
+    pad_to: int = option(
+        0,
+        "training batches are padded to at least so many tokens a side, for the study of padding",
+        at_least=0,
+        neutral=True,
+    )
     loader_workers: int = option(0, "processes that load batches", at_least=0, identity=False)
     task_options: dict[str, Any] = option({}, "keyword arguments of the task, e.g. {distance: 8}", neutral=True)
     source: str = option(

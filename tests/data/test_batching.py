@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -130,6 +131,35 @@ def test_length_buckets_save_padding() -> None:
     shares = [TokenBudgetBatches(pairs, 400, buckets, 0, 1).padding_share() for buckets in (1, 4)]
     assert 0 < shares[1] < 0.5 * shares[0]
     assert padding_share(ragged([(2, 6), (4, 2)]), [np.array([0, 1])]) == pytest.approx(1 - 22 / 28)
+
+
+@settings(deadline=None)
+@given(PAIRS, st.integers(1, 40), st.integers(80, 400), st.integers(0, 5))
+def test_batches_are_padded_as_far_as_is_asked_for(pairs: Pairs, least: int, budget: int, seed: int) -> None:
+    wide = dataclasses.replace(pairs, least_width=least)
+    batches = TokenBudgetBatches(wide, budget, 1, seed, steps=1)
+    slots = 0
+    for indices in batches.epoch(0):
+        batch, usual = wide.batch(indices), pairs.batch(indices)
+        for padded, plain in zip(batch[:2], usual[:2], strict=True):
+            assert padded.shape == (len(indices), max(least, plain.shape[1]))
+            assert torch.equal(padded[:, : plain.shape[1]], plain)
+            assert not padded[:, plain.shape[1] :].any()  # PAD is 0
+            slots += padded.numel()
+        assert len(indices) == 1 or batch.source.numel() + batch.target.numel() <= budget
+    tokens = int(pairs.source.lengths.sum() + pairs.target.lengths.sum())
+    assert batches.padding_share() == pytest.approx(1 - tokens / slots)
+    with pytest.raises(ConfigError, match=r"data\.batch_tokens"):
+        TokenBudgetBatches(wide, 2 * least - 1, 1, seed, steps=1)
+
+
+def test_only_training_batches_are_padded_further_and_the_data_stay_the_same() -> None:
+    usual, wide = load_task(DATA), load_task(dataclasses.replace(DATA, pad_to=16))
+    assert wide.train.batch([0, 1]).source.shape[1] == 16
+    assert wide.train.source is usual.train.source
+    assert usual.train.least_width == wide.valid.least_width == wide.test[0].pairs.least_width == 0
+    assert wide.content_hash == usual.content_hash
+    assert load_task(DATA).train.least_width == 0
 
 
 def test_too_small_a_budget_names_the_field() -> None:

@@ -15,7 +15,8 @@ from transformer_ablate.errors import ConfigError
 def cut(pairs: Pairs, order: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     """Divides ``order`` into consecutive batches, each as long as the budget allows.
 
-    A batch's cost is rows x (longest source + longest target), all with BOS and EOS. An example that alone exceeds the
+    A batch's cost is rows x (longest source + longest target), all with BOS and EOS, or the least width that the pairs
+    ask for. An example that alone exceeds the
     budget gets a batch of its own.
 
     Args:
@@ -24,7 +25,8 @@ def cut(pairs: Pairs, order: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
         batch_tokens: the budget in padded tokens.
     """
     sources, targets = pairs.source.lengths[order].tolist(), pairs.target.lengths[order].tolist()
-    starts, start, longest_source, longest_target = [], 0, 0, 0
+    least = pairs.least_width
+    starts, start, longest_source, longest_target = [], 0, least, least
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         if source > longest_source:
             longest_source = source
@@ -32,7 +34,7 @@ def cut(pairs: Pairs, order: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
             longest_target = target
         if (i - start + 1) * (longest_source + longest_target) > batch_tokens and i > start:
             starts.append(i)
-            start, longest_source, longest_target = i, source, target
+            start, longest_source, longest_target = i, max(source, least), max(target, least)
     return np.split(order, starts) if len(order) else []
 
 
@@ -77,7 +79,7 @@ class TokenBudgetBatches:
         self.seed, self.steps, self.rank, self.ranks = seed, steps, rank, ranks
         self.start = 0
         tokens = pairs.source.lengths + pairs.target.lengths
-        longest = int(tokens.max())
+        longest = max(int(tokens.max()), 2 * pairs.least_width)
         if longest > batch_tokens:
             raise ConfigError("data.batch_tokens", batch_tokens, f"at least {longest}, the longest example's tokens")
         self._buckets = np.array_split(np.argsort(tokens, kind="stable"), length_buckets)
@@ -147,7 +149,7 @@ def padding_share(pairs: Pairs, batches: Iterable[np.ndarray]) -> float:
     slots = tokens = 0
     for indices in batches:
         for lengths in (pairs.source.lengths[indices], pairs.target.lengths[indices]):
-            slots += len(lengths) * int(lengths.max())
+            slots += len(lengths) * int(lengths.max(initial=pairs.least_width))
             tokens += int(lengths.sum())
     return 1 - tokens / slots
 

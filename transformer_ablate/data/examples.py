@@ -80,10 +80,10 @@ class PackedSequences:
         flat[offsets[:-1]], flat[offsets[1:] - 1] = BOS, EOS
         return PackedSequences(flat, offsets)
 
-    def pad(self, indices: np.ndarray | Sequence[int]) -> torch.Tensor:
-        """The sequences of these indices, filled up with PAD: long, shape (B, longest of them)."""
+    def pad(self, indices: np.ndarray | Sequence[int], least: int = 0) -> torch.Tensor:
+        """The sequences of these indices, filled up with PAD: long, shape (B, longest of them, or ``least``)."""
         indices = np.asarray(indices, dtype=np.int64)
-        columns = np.arange(self.lengths[indices].max(initial=0))
+        columns = np.arange(self.lengths[indices].max(initial=least))
         filled = columns < self.lengths[indices][:, None]  # (B, L)
         padded = np.full(filled.shape, PAD, dtype=np.int64)
         padded[filled] = self.flat[(self.offsets[indices][:, None] + columns)[filled]]
@@ -105,12 +105,17 @@ class PackedSequences:
 class Pairs:
     """Source and target of n examples; every sequence begins with BOS and ends with EOS.
 
+    Args:
+        source, target: of the examples.
+        least_width: batches are padded to at least so many tokens on each side.
+
     Raises:
         ValueError: where there are not as many targets as sources.
     """
 
     source: PackedSequences
     target: PackedSequences
+    least_width: int = 0
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -121,12 +126,12 @@ class Pairs:
 
     def select(self, indices: np.ndarray | Sequence[int]) -> Pairs:
         """The pairs of these indices, in their order."""
-        return Pairs(self.source.select(indices), self.target.select(indices))
+        return Pairs(self.source.select(indices), self.target.select(indices), self.least_width)
 
     def batch(self, indices: np.ndarray | Sequence[int]) -> Batch:
         """The pairs of these indices, padded."""
         ids = torch.from_numpy(np.array(indices, dtype=np.int64))
-        return Batch(self.source.pad(indices), self.target.pad(indices), ids)
+        return Batch(self.source.pad(indices, self.least_width), self.target.pad(indices, self.least_width), ids)
 
     def update(self, digest: Digest) -> None:
         """Feeds the content to a hashlib object."""

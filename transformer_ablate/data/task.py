@@ -125,8 +125,12 @@ def load_task(config: DataConfig) -> TaskData:
         batch_tokens=usual.batch_tokens,
         length_buckets=usual.length_buckets,
         loader_workers=usual.loader_workers,
+        pad_to=usual.pad_to,
     )
-    return _load(registry.TASKS[config.task], content)
+    data = _load(registry.TASKS[config.task], content)
+    if not config.pad_to:
+        return data
+    return dataclasses.replace(data, train=dataclasses.replace(data.train, least_width=config.pad_to))
 
 
 @lru_cache(maxsize=16)
