@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from transformer_ablate.report.claims import verdicts
+from transformer_ablate.report.claims import more_seeds, verdicts
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.records import RunRecord, StudyRecord
 from transformer_ablate.studies.claims import Claim, difference
@@ -52,3 +52,16 @@ def test_arms_that_have_not_learnt_within_n_are_named_beside_a_claim_on_longer_i
 )
 def test_other_claims_say_nothing_of_it(make_study: Make, rule: Rule, key: str) -> None:
     assert "within N" not in note(make_study, rule, key).replace("over that within N", "")
+
+
+@pytest.mark.parametrize(
+    ("n", "told"),
+    [
+        (None, ""),
+        (24, " (24 seeds or more would decide)"),
+        (1_000, " (1000 seeds or more would decide)"),
+        (1_177_811, " (at the margin: no number of seeds would do)"),
+    ],
+)
+def test_how_many_seeds_would_decide_is_told_while_it_is_a_number_that_one_could_run(n: int | None, told: str) -> None:
+    assert more_seeds({"n_needed": n}) == told

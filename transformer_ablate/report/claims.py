@@ -17,6 +17,9 @@ from transformer_ablate.report.verdicts import judge
 from transformer_ablate.studies.claims import VERDICTS, Claim, Verdict
 from transformer_ablate.studies.rules import Beyond, KeepsTo, MoreVariance
 
+# Past so many the effect is the margin itself, and the number of seeds says nothing.
+MANY_SEEDS = 1_000
+
 
 def verdicts(index: Index) -> list[dict[str, Any]]:
     """The ``claims`` of ``results.json``: each claim of the study with what its numbers say."""
@@ -91,6 +94,19 @@ def figures(row: Mapping[str, Any]) -> str:
     if row["ci_low"] is not None and row["ci_high"] is not None:
         text += f" [{row['ci_low']:.3g}, {row['ci_high']:.3g}]"
     return text.replace("-", "−")
+
+
+def more_seeds(row: Mapping[str, Any]) -> str:
+    """How many seeds would decide, in brackets behind a verdict; empty where that is unknown or decided."""
+    n = row["n_needed"]
+    if not n:
+        return ""
+    return f" ({n} seeds or more would decide)" if n <= MANY_SEEDS else " (at the margin: no number of seeds would do)"
+
+
+def texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """What a claim's row is told in, for ``claims.md``."""
+    return {"figures": figures(row), "told": remark(row), "more": more_seeds(row)}
 
 
 def tally(rows: Sequence[Mapping[str, Any]]) -> str:

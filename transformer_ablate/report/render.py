@@ -88,10 +88,7 @@ def write_overview(folder: Path) -> Path:
             }
         )
     every = [row for _, rows in judged for row in rows]
-    texts = [
-        (title_of(study), [{**row, "figures": claims.figures(row), "told": claims.remark(row)} for row in rows])
-        for study, rows in judged
-    ]
+    texts = [(title_of(study), [{**row, **claims.texts(row)} for row in rows]) for study, rows in judged]
     told = {"tally": claims.tally(every), "studies": texts}
     text = re.sub(r"\n{3,}", "\n\n", _template("claims.md.j2").render(told))
     _write(folder / "claims.md", text.rstrip() + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_ablate.report.claims import figures, remark
+from transformer_ablate.report.claims import figures, more_seeds, remark
 from transformer_ablate.report.designs import factorial_effects
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.metrics_catalogue import MISSING, metric_of
@@ -47,8 +47,13 @@ def claims_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
     header = ("Claim", "Statement", "Tested on", "Verdict", "Effect", "n", "Rule", "Remark")
     lines = []
     for row in rows:
-        more = f" ({row['n_needed']} seeds or more would decide)" if row["n_needed"] else ""
-        texts = [row["id"], f"{row['statement']} ({row['source']})", row["cell"], row["verdict"] + more, figures(row)]
+        texts = [
+            row["id"],
+            f"{row['statement']} ({row['source']})",
+            row["cell"],
+            row["verdict"] + more_seeds(row),
+            figures(row),
+        ]
         lines.append([*map(Entry, texts), Entry(str(row["n"])), Entry(row["rule"]), Entry(remark(row))])
     return Table("Claims and what the stored values say of them", [Entry(h) for h in header], lines)
 
