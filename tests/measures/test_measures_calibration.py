@@ -207,7 +207,7 @@ def test_outputs_are_right_where_noisy_labels_agree_with_them_and_not_where_clea
     confidence, right = free_confidence(run, test)
     assert confidence == pytest.approx(0.9, abs=1e-6)
     same = [
-        int(a == b) for source, target in zip(*dataclasses.astuple(test.pairs), strict=True)
+        int(a == b) for source, target in zip(test.pairs.source, test.pairs.target, strict=True)
         for a, b in zip(source[1:], target[1:], strict=True)
     ]  # fmt: skip
     assert sorted(right.tolist()) == sorted(same)
