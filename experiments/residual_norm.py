@@ -187,7 +187,8 @@ STUDY = Study(
         "Padding is judged between copy-padded and copy-padded-60: the same strings in the same order, 32 a batch, "
         "filled up further. The report prints each cell's measured share. In copy-packed a batch has strings of nearly "
         "one length (and, as its budget is in padded tokens, more of them): what batch norm loses there is not due to "
-        "padding, but to batches whose statistics are of one length, while it is tested with the average over all.",
+        "padding, but to batches whose statistics are of one length, while it is tested with the average over all. The "
+        "two claims on padding were first tested between copy-packed and copy-padded, and changed when that showed.",
         SHORT_WORDS_NOTE,
         "All arms share one learning rate.",
     ),

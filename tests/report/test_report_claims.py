@@ -14,6 +14,7 @@ from transformer_ablate.studies.claims import Claim, difference
 from transformer_ablate.studies.rules import Beyond, KeepsTo, MoreVariance, Rule, Within
 
 Make = Callable[..., StudyRecord]
+WITH_ROPE = {("x", "u"): "none", ("x", "v"): "rope", ("y", "u"): "none", ("y", "v"): "rope"}
 ALL_BUT_ROPE = {("x", "u"): "none", ("x", "v"): "sinusoidal", ("y", "u"): "none", ("y", "v"): "sinusoidal"}
 
 
@@ -32,7 +33,11 @@ def note(make_study: Make, rule: Rule, key: str) -> str:
 
 @pytest.mark.parametrize(
     ("rule", "key"),
-    [(Beyond(0.05, counted=True), "copy/em/2"), (KeepsTo("rope", "copy", 1.5), "copy/em/1.5")],
+    [
+        (Beyond(0.05, counted=True), "copy/em/2"),
+        (KeepsTo("rope", "copy", 1.5), "copy/em/1.5"),
+        (MoreVariance(WITH_ROPE, "copy/em/2"), "copy/em/2"),
+    ],
 )
 def test_arms_that_have_not_learnt_within_n_are_named_beside_a_claim_on_longer_inputs(
     make_study: Make, rule: Rule, key: str

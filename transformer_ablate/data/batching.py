@@ -16,8 +16,7 @@ def cut(pairs: Pairs, order: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     """Divides ``order`` into consecutive batches, each as long as the budget allows.
 
     A batch's cost is rows x (longest source + longest target), all with BOS and EOS, or the least width that the pairs
-    ask for. An example that alone exceeds the
-    budget gets a batch of its own.
+    ask for. An example that alone exceeds the budget gets a batch of its own.
 
     Args:
         pairs: the examples.
