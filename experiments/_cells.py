@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_ablate.studies.study import USUAL_MEASURES, Cell
+from transformer_ablate.studies.study import USUAL_MEASURES, Cell, FromBase
 
 # Sizes at which all studies with eight seeds can be afforded on two cores, the same in smoke, quick and standard: a
 # standard run goes on from a quick one. Preset full has the base recipes' sizes.
@@ -71,3 +71,13 @@ def deep_copy(layers: int, level: str, *measures: str) -> Cell:
         measures=(*USUAL_MEASURES, *measures),
         small={**SMALL_COPY, **depth, "train.warmup_steps": 40},
     )
+
+
+def times_rate(factor: float) -> dict[str, Any]:
+    """The base recipe's peak learning rate times a factor."""
+    return {"train.lr": FromBase(f"{factor:g} × the base", lambda base: base.train.lr * factor)}
+
+
+def at_rate(arm: str, factor: float) -> str:
+    """The name of an arm at a multiple of the peak learning rate."""
+    return arm if factor == 1 else f"{arm}-rate-{factor:g}"

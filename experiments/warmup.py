@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments._cells import SHORT_WORDS_NOTE, deep_copy, short_words
+from experiments._cells import SHORT_WORDS_NOTE, at_rate, deep_copy, short_words, times_rate
 from transformer_ablate.config import Recipe
 from transformer_ablate.studies.claims import Claim, Value, difference
 from transformer_ablate.studies.cli import main
@@ -28,16 +28,6 @@ def share(percent: float) -> dict[str, Any]:
         return round(base.train.max_steps * percent / 100)
 
     return {"train.warmup_steps": FromBase(f"{percent:g} % of the steps", steps) if percent else 0}
-
-
-def times(factor: int) -> dict[str, Any]:
-    """The base recipe's peak rate times a factor."""
-    return {"train.lr": FromBase(f"{factor} × the base", lambda base: base.train.lr * factor)}
-
-
-def at_rate(arm: str, factor: int) -> str:
-    """The name of an arm at a multiple of the peak rate."""
-    return arm if factor == 1 else f"{arm}-rate-{factor}"
 
 
 def at_best(rules: Mapping[int, Rule], cell: str) -> AtBest:
@@ -88,7 +78,7 @@ STUDY = Study(
         *(
             Variant(
                 at_rate(f"{name}-warmup-{percent}", factor),
-                {**delta, **share(percent), **times(factor)},
+                {**delta, **share(percent), **times_rate(factor)},
                 level="claims" if factor in TRIED and (name, percent) != ("pre-ln", 10) else "further",
                 why=f"{words}, {percent} % warmup, {factor} times the peak rate",
             )

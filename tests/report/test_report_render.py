@@ -179,6 +179,18 @@ def test_sentences_follow_the_data(make_study: Make) -> None:
     assert "rope minus none: +0.950" in text
 
 
+def test_one_arm_far_off_does_not_squeeze_the_others_into_a_point(make_study: Make) -> None:
+    def caption(factor: float) -> str:
+        def change(run: RunRecord) -> RunRecord:
+            far = {"per/test": factor * run.metrics["per/test"]} if run.variant == "none" else {}
+            return dataclasses.replace(run, metrics={**run.metrics, **far})
+
+        return next(d for d in draw(Index(make_study(cells=["g2p"], change=change))) if d.kind == "metric").caption
+
+    assert "logarithmic" not in caption(1.0)
+    assert "logarithmic" in caption(10.0)
+
+
 def test_error_rates_name_the_lowest(make_study: Make) -> None:
     values = {"none": 0.4, "sinusoidal": 0.1, "rope": 0.3}
     record = make_study(

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
 from transformer_ablate.report.verdicts import judge
-from transformer_ablate.studies.claims import Claim, GapClosed, Minus, Ratio, Value, difference
+from transformer_ablate.studies.claims import AtBestSetting, Claim, GapClosed, Minus, Ratio, Value, difference
 from transformer_ablate.studies.rules import (
     AtBest,
     Beyond,
     Bounded,
+    Deterministic,
     FailsMore,
     Holds,
     KeepsTo,
@@ -259,11 +260,51 @@ def test_a_rule_is_applied_where_an_arm_does_best_on_validation_data(
     assert judge(rule, at_rates(slow, fast).first(2)).word in ("inconclusive", "not run")
 
 
+@pytest.mark.parametrize(
+    ("slow", "fast", "word"),
+    [
+        ([0.5] * SEEDS, [0.4] * SEEDS, "supported"),
+        ([0.4] * SEEDS, [0.5] * SEEDS, "refuted"),
+        ([0.5] * SEEDS, [math.inf, *[0.4] * (SEEDS - 1)], "refuted"),
+        ([0.5] * SEEDS, [], "refuted"),  # what was not run is not chosen
+        ([], [], "not run"),
+    ],
+)
+def test_an_arm_is_compared_at_the_setting_that_has_its_lowest_validation_loss(
+    slow: list[float], fast: list[float], word: str
+) -> None:
+    settings = AtBestSetting(("a", "a-fast"), "g2p/per/test", "g2p/valid_nll")
+    lower = claim(Beyond(0.0, below=True), Minus((settings, Value("b", "g2p/per/test"))))
+    table = {
+        ("a", "g2p/per/test"): dict(enumerate(0.3 + NOISE[0])),
+        ("a-fast", "g2p/per/test"): dict(enumerate(0.1 + NOISE[0])),
+        ("b", "g2p/per/test"): dict(enumerate(0.2 + NOISE[1])),
+        ("a", "g2p/valid_nll"): dict(enumerate(slow)),
+        ("a-fast", "g2p/valid_nll"): dict(enumerate(fast)),
+    }
+    found = judge(lower, Stored(table))
+    assert found.word == word
+    if fast and word == "supported":
+        assert found.note == "by g2p/valid_nll: a 0.5, a-fast 0.4"
+
+
 @pytest.mark.parametrize(("holds", "word"), [(True, "supported"), (False, "refuted")])
 def test_exact_claims_are_decided_by_their_check_at_any_n(holds: bool, word: str) -> None:
     exact = claim(Holds("theorem"), kind="exact")
     assert judge(exact, Stored(checks={"theorem": Checked(holds, 0.5, 1.0, "computed")})).word == word
     assert judge(exact, Stored()).word == "not run"
+
+
+@pytest.mark.parametrize(
+    ("values", "word"), [([2.0, 2.0], "supported"), ([1.0], "refuted"), ([2.0, 1.0], "inconclusive"), ([], "not run")]
+)
+def test_counts_without_chance_are_decided_at_any_n(values: list[float], word: str) -> None:
+    evidence = stored(values, [], "long/memory_exponent")
+    statistic = Value("a", "long/memory_exponent")
+    assert judge(claim(Deterministic(1.8), statistic, kind="exact"), evidence).word == word
+    assert judge(claim(Deterministic(1.8, below=True), statistic, kind="exact"), evidence).word == (
+        {"supported": "refuted", "refuted": "supported"}.get(word, word)
+    )
 
 
 def test_a_computed_bound_holds_in_every_seed_or_not_at_all() -> None:

@@ -16,7 +16,7 @@ from transformer_ablate.measures import MEASURES
 from transformer_ablate.measures.exact import CHECKS
 from transformer_ablate.studies.claims import VERDICTS
 from transformer_ablate.studies.plan import Plan, make_plan
-from transformer_ablate.studies.rules import Bounded, Holds, MoreVariance
+from transformer_ablate.studies.rules import Bounded, Deterministic, Holds, MoreVariance
 from transformer_ablate.studies.study import Study
 from transformer_ablate.training.module import Seq2SeqModule
 
@@ -92,7 +92,7 @@ def test_a_study_names_only_what_there_is(name: str) -> None:
         if isinstance(claim.rule, MoreVariance):
             cell = claim.rule.key.partition("/")[0]
             assert {(arm, cell) for arm in claim.rule.table.values()} <= runs, claim.id
-        if isinstance(claim.rule, Holds | Bounded):  # both are decided at any n
+        if isinstance(claim.rule, Holds | Bounded | Deterministic):  # all are decided at any n
             assert claim.kind == "exact", claim.id
         check = getattr(claim.rule, "check", None)
         assert check is None or check in CHECKS, claim.id

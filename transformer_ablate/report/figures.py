@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -36,6 +37,7 @@ from transformer_ablate.studies.study import Cell
 ONE_PANEL = 16  # lines that one panel still shows legibly, their legend beside it
 ONE_CURVE_PANEL = 4
 LOGARITHMIC_FROM = 8  # times the least count: lengths in powers of two, never layers of a small model
+FAR_APART = 5  # from so many times the smallest value on, one axis of equal steps would show the far arm alone
 CURVE_POINTS = 300  # of one trace; more are not visible at this size and make the file large
 
 
@@ -118,7 +120,15 @@ def _metric_figure(index: Index, cell: Cell, chosen: dict[str, Look]) -> tuple[F
     caption = (
         f"{cell.title}: {metric.label.lower()}. Large marks: mean; bars: 95 % t-interval; faint points: single seeds."
     )
+    if any(_far_apart(index, cell, arms, bucket) for bucket in buckets):
+        caption += " Where one arm is far from the others the axis is logarithmic."
     return _dot_figure(index, cell, metric, buckets, arms, chosen), caption
+
+
+def _far_apart(index: Index, cell: Cell, arms: list[str], bucket: Bucket) -> bool:
+    values = [value for arm in arms for value in _finite(index, cell, arm, bucket)]
+    open_scale = not metric_of(cell.metric).bounded and bool(values)
+    return open_scale and min(values) > 0 and max(values) >= FAR_APART * min(values)
 
 
 def _finite(index: Index, cell: Cell, arm: str, bucket: Bucket) -> list[float]:
@@ -240,6 +250,9 @@ def _dot_figure(
                 seeds, [y + 0.22] * len(seeds), linestyle="", marker=".", markersize=7, color=look.colour, alpha=0.45
             )
         ax.margins(x=0.08)
+        if _far_apart(index, cell, arms, bucket):
+            ax.set_xscale("log")
+            _log_ticks(ax.xaxis, np.array(ax.get_xlim()))
         if len(buckets) > 1:
             ax.set_title(f"{bucket.label}  {bucket.lengths}".strip())
     grid[0][0].set_yticks(range(len(arms)), arms)
@@ -269,7 +282,7 @@ def _curves_figure(index: Index, cell: Cell, chosen: dict[str, Look]) -> tuple[F
                 ax.plot(steps, nll, color=look.colour, linewidth=0.7, alpha=0.55, linestyle=look.dashes, zorder=2)
             ax.plot(*means[arm], color=look.colour, linewidth=1.7, linestyle=look.dashes, zorder=3)
         ax.set_yscale("log")
-        _log_ticks(ax, [y for _, y in means.values()])
+        _log_ticks(ax.yaxis, np.concatenate([y for _, y in means.values()]))
         ax.xaxis.set_major_locator(MaxNLocator(4 if not together else 8, integer=True))
         if not together:
             ax.legend(
@@ -285,13 +298,12 @@ def _curves_figure(index: Index, cell: Cell, chosen: dict[str, Look]) -> tuple[F
     return figure, caption + ("." if together else "; grey: the means of the other arms.")
 
 
-def _log_ticks(ax: Axes, shown: list[np.ndarray]) -> None:
-    """Plain numbers on a log axis: 1-2-5 steps where few decades are shown, else one a decade."""
-    seen = np.concatenate(shown)
-    decades = np.log10(np.nanmax(seen) / np.nanmin(seen)) if np.isfinite(seen).any() else 0.0
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.8 else (1.0,)))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+def _log_ticks(axis: Axis, shown: np.ndarray) -> None:
+    """Plain numbers on a logarithmic axis: 1-2-5 steps where few decades are shown, else one a decade."""
+    decades = np.log10(np.nanmax(shown) / np.nanmin(shown)) if np.isfinite(shown).any() else 0.0
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.8 else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _trace(run: RunRecord) -> tuple[np.ndarray, np.ndarray] | None:

@@ -27,7 +27,8 @@ _ALL = (
            "Levenshtein distance of the free-running output to the reference over the reference's length, on the first "
            "256 examples of each test set."),
     Metric("per", "Phone error rate", "lower", "decimal", "quality",
-           "Edit distance in phones to the closest listed pronunciation, over that pronunciation's length."),
+           "Edit distance in phones (on synthetic tasks: in symbols) to the closest listed pronunciation, over that "
+           "pronunciation's length."),
     Metric("wer", "Word error rate", "lower", "fraction", "quality",
            "Share of words whose output equals none of the listed pronunciations."),
     Metric("length_error", "Length error", "lower", "decimal", "quality",

@@ -12,7 +12,7 @@ from scipy import stats
 from transformer_ablate.report.designs import variance_shares
 from transformer_ablate.report.hypotheses import fisher, n_needed, tost
 from transformer_ablate.report.statistics import clopper_pearson, holm, summarise
-from transformer_ablate.studies.claims import Claim, Evidence, Statistic, Verdict
+from transformer_ablate.studies.claims import Claim, Evidence, Statistic, Verdict, mean_losses
 from transformer_ablate.studies.rules import (
     DECIDING_SEEDS,
     INDICATING_MARGINS,
@@ -24,6 +24,7 @@ from transformer_ablate.studies.rules import (
     AtBest,
     Beyond,
     Bounded,
+    Deterministic,
     FailsMore,
     Holds,
     KeepsTo,
@@ -91,7 +92,11 @@ def _(rule: Beyond, claim: Claim, evidence: Evidence) -> Verdict:
     judged = [_judge_one(rule, statistic, evidence) for statistic in claim.statistics]
     if any(one is None for one in judged):
         return _absent(claim, evidence)
-    found = [one for one in judged if one is not None]
+    found = [
+        dataclasses.replace(one, note="; ".join(filter(None, (one.note, statistic.told(evidence)))))
+        for one, statistic in zip(judged, claim.statistics, strict=True)
+        if one is not None
+    ]
     corrected = holm([one.p for one in found]) if not rule.counted else [None] * len(found)
     steps = []
     for one, p in zip(found, corrected, strict=True):
@@ -242,13 +247,7 @@ def _(rule: NeverFails, claim: Claim, evidence: Evidence) -> Verdict:
 
 @_judged.register
 def _(rule: AtBest, claim: Claim, evidence: Evidence) -> Verdict:
-    losses = {arm: list(evidence.values(arm, rule.key).values()) for arm in rule.rules}
-    # One seed whose loss is not finite, and the arm is not at its best there: its other seeds must not hide that.
-    means = {
-        arm: math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
-        for arm, values in losses.items()
-        if values
-    }
+    means = mean_losses(evidence, rule.rules, rule.key)
     if not means:
         return Verdict("not run", f"{rule.key} of {', '.join(rule.rules)}", note=f"no values of {rule.key}")
     best = min(means, key=means.__getitem__)
@@ -280,6 +279,18 @@ def _(rule: Bounded, claim: Claim, evidence: Evidence) -> Verdict:
     if holds and any(abs(value - found.bound) > rule.near for value in values):
         word, note = "inconclusive", f"not every seed has come within {rule.near:g} of it; {note}"
     return Verdict(word, str(statistic), summary.mean, summary.low, summary.high, len(values), note=note)
+
+
+@_judged.register
+def _(rule: Deterministic, claim: Claim, evidence: Evidence) -> Verdict:
+    (statistic,) = claim.statistics
+    values = list(statistic.per_seed(evidence).values())
+    if not values:
+        return _absent(claim, evidence)
+    kept = [value <= rule.bound if rule.below else value >= rule.bound for value in values]
+    word = _ladder(all(kept), not any(kept), False, False)
+    summary = summarise(values)
+    return Verdict(word, str(statistic), summary.mean, n=len(values))
 
 
 @_judged.register

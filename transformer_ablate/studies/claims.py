@@ -52,6 +52,23 @@ class Statistic(Protocol):
         """Arms and cells that it is made from."""
         ...
 
+    def told(self, evidence: Evidence) -> str:
+        """What it chose on the way, in words; empty where there is nothing to choose."""
+        ...
+
+
+def mean_losses(evidence: Evidence, arms: Iterable[str], key: str) -> dict[str, float]:
+    """Arms that were run, each with the mean over its seeds of a value of which lower is better.
+
+    One seed whose value is not finite, and the arm's mean is infinite: its other seeds must not hide that.
+    """
+    found = {arm: list(evidence.values(arm, key).values()) for arm in arms}
+    return {
+        arm: math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+        for arm, values in found.items()
+        if values
+    }
+
 
 def _common(parts: Sequence[Mapping[int, float]]) -> list[int]:
     """Seeds that all parts have a finite number for."""
@@ -74,6 +91,9 @@ class Value:
     def needs(self) -> Iterable[tuple[str, str]]:
         return [(self.arm, self.key.partition("/")[0])]
 
+    def told(self, evidence: Evidence) -> str:
+        return ""
+
     def __str__(self) -> str:
         return f"{self.key} of {self.arm}"
 
@@ -91,6 +111,9 @@ class _Composed:
 
     def needs(self) -> Iterable[tuple[str, str]]:
         return dict.fromkeys(need for part in self.parts for need in part.needs())
+
+    def told(self, evidence: Evidence) -> str:
+        return "; ".join(filter(None, (part.told(evidence) for part in self.parts)))
 
     def _combine(self, x: np.ndarray) -> float:
         raise NotImplementedError
@@ -197,8 +220,43 @@ class Best:
     def needs(self) -> Iterable[tuple[str, str]]:
         return [(arm, self.key.partition("/")[0]) for arm in self.arms]
 
+    def told(self, evidence: Evidence) -> str:
+        return ""
+
     def __str__(self) -> str:
         return f"best {self.key} of {', '.join(self.arms)}"
+
+
+@dataclass(frozen=True)
+class AtBestSetting:
+    """The value of the arm, among one arm's settings (its learning rates, say), whose validation loss is lowest.
+
+    Chosen by the mean over seeds of in-distribution validation data, never by what is then judged. Settings that were
+    not run are left out of the choice.
+
+    Attributes:
+        arms: the settings.
+        key: ``CELL/METRIC[/BUCKET]`` of the value.
+        by: ``CELL/METRIC`` of the validation loss; lower is better.
+    """
+
+    arms: tuple[str, ...]
+    key: str
+    by: str
+
+    def per_seed(self, evidence: Evidence) -> dict[int, float]:
+        losses = mean_losses(evidence, self.arms, self.by)
+        return Value(min(losses, key=losses.__getitem__), self.key).per_seed(evidence) if losses else {}
+
+    def needs(self) -> Iterable[tuple[str, str]]:
+        return [(arm, self.key.partition("/")[0]) for arm in self.arms]
+
+    def told(self, evidence: Evidence) -> str:
+        losses = mean_losses(evidence, self.arms, self.by)
+        return f"by {self.by}: {', '.join(f'{arm} {mean:.3g}' for arm, mean in losses.items())}" if losses else ""
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.arms[0]} at its best of {len(self.arms)} settings"
 
 
 def difference(a: str, b: str, key: str) -> Minus:

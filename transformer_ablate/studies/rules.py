@@ -185,6 +185,26 @@ class Bounded:
 
 
 @dataclass(frozen=True)
+class Deterministic:
+    """The statistic, in which chance has no part (bytes, parameters, operations), lies beyond a bound in every seed.
+
+    Decided at any n: seeds repeat the same count, so that an interval without width is what is to be expected.
+    Supported where every seed is at or beyond the bound, refuted where every seed is on its other side.
+
+    Attributes:
+        bound: in the statistic's unit.
+        below: the claim says "at most".
+    """
+
+    bound: float
+    below: bool = False
+    margin: float | None = None
+
+    def words(self) -> str:
+        return f"at {'most' if self.below else 'least'} {self.bound:g} in every seed; a count, decided at any n"
+
+
+@dataclass(frozen=True)
 class MoreVariance:
     """In a crossed table of arms the second factor explains a larger share of the variance than the first.
 
