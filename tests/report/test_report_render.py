@@ -15,7 +15,7 @@ import pytest
 
 from transformer_ablate.report import render
 from transformer_ablate.report.drawing import looks
-from transformer_ablate.report.figures import draw, file_stem
+from transformer_ablate.report.figures import KINDS, draw, file_stem
 from transformer_ablate.report.index import Index
 from transformer_ablate.report.narrative import reach, sentences, tally, warnings
 from transformer_ablate.report.records import RunRecord, StudyRecord
@@ -179,16 +179,21 @@ def test_sentences_follow_the_data(make_study: Make) -> None:
     assert "rope minus none: +0.950" in text
 
 
-def test_one_arm_far_off_does_not_squeeze_the_others_into_a_point(make_study: Make) -> None:
-    def caption(factor: float) -> str:
-        def change(run: RunRecord) -> RunRecord:
-            far = {"per/test": factor * run.metrics["per/test"]} if run.variant == "none" else {}
-            return dataclasses.replace(run, metrics={**run.metrics, **far})
+@pytest.mark.parametrize(
+    ("factor", "scale"),
+    [(1.0, "linear"), (10.0, "log"), (0.0, "linear")],  # 0 has no place on a logarithmic axis
+)
+def test_one_arm_far_off_does_not_squeeze_the_others_into_a_point(make_study: Make, factor: float, scale: str) -> None:
+    def change(run: RunRecord) -> RunRecord:
+        far = {"per/test": factor * run.metrics["per/test"]} if run.variant == "none" else {}
+        return dataclasses.replace(run, metrics={**run.metrics, **far})
 
-        return next(d for d in draw(Index(make_study(cells=["g2p"], change=change))) if d.kind == "metric").caption
-
-    assert "logarithmic" not in caption(1.0)
-    assert "logarithmic" in caption(10.0)
+    index = Index(make_study(cells=["g2p"], change=change))
+    drawn = KINDS["metric"](index, index.cells[0], looks(index))
+    assert drawn is not None
+    figure, caption = drawn
+    assert figure.axes[0].get_xscale() == scale
+    assert ("logarithmic" in caption) == (scale == "log")
 
 
 def test_error_rates_name_the_lowest(make_study: Make) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
 from transformer_ablate.report.verdicts import judge
-from transformer_ablate.studies.claims import AtBestSetting, Claim, GapClosed, Minus, Ratio, Value, difference
+from transformer_ablate.studies.claims import AtBestSetting, Best, Claim, GapClosed, Minus, Ratio, Value, difference
 from transformer_ablate.studies.rules import (
     AtBest,
     Beyond,
@@ -266,7 +266,9 @@ def test_a_rule_is_applied_where_an_arm_does_best_on_validation_data(
         ([0.5] * SEEDS, [0.4] * SEEDS, "supported"),
         ([0.4] * SEEDS, [0.5] * SEEDS, "refuted"),
         ([0.5] * SEEDS, [math.inf, *[0.4] * (SEEDS - 1)], "refuted"),
-        ([0.5] * SEEDS, [], "refuted"),  # what was not run is not chosen
+        ([0.5] * SEEDS, [0.4] * (SEEDS - 1), "refuted"),  # a seed of the fast one crashed
+        ([math.inf] * SEEDS, [math.inf] * SEEDS, "not run"),
+        ([0.5] * SEEDS, [], "not run"),  # one arm searched for less than another is no comparison
         ([], [], "not run"),
     ],
 )
@@ -284,8 +286,8 @@ def test_an_arm_is_compared_at_the_setting_that_has_its_lowest_validation_loss(
     }
     found = judge(lower, Stored(table))
     assert found.word == word
-    if fast and word == "supported":
-        assert found.note == "by g2p/valid_nll: a 0.5, a-fast 0.4"
+    if word == "supported":
+        assert found.note == "at a-fast, the best by g2p/valid_nll: a 0.5, a-fast 0.4"
 
 
 @pytest.mark.parametrize(("holds", "word"), [(True, "supported"), (False, "refuted")])
@@ -296,7 +298,14 @@ def test_exact_claims_are_decided_by_their_check_at_any_n(holds: bool, word: str
 
 
 @pytest.mark.parametrize(
-    ("values", "word"), [([2.0, 2.0], "supported"), ([1.0], "refuted"), ([2.0, 1.0], "inconclusive"), ([], "not run")]
+    ("values", "word"),
+    [
+        ([2.0, 2.0], "supported"),
+        ([1.0], "refuted"),
+        ([2.0, 1.0], "inconclusive"),
+        ([2.0, 2.4], "inconclusive"),  # chance has a part in it
+        ([], "not run"),
+    ],
 )
 def test_counts_without_chance_are_decided_at_any_n(values: list[float], word: str) -> None:
     evidence = stored(values, [], "long/memory_exponent")
@@ -305,6 +314,22 @@ def test_counts_without_chance_are_decided_at_any_n(values: list[float], word: s
     assert judge(claim(Deterministic(1.8, below=True), statistic, kind="exact"), evidence).word == (
         {"supported": "refuted", "refuted": "supported"}.get(word, word)
     )
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_a_count_at_its_bound_is_within_it(below: bool) -> None:
+    at = claim(Deterministic(2.0, below), Value("a", "long/memory_exponent"), kind="exact")
+    assert judge(at, stored([2.0], [], "long/memory_exponent")).word == "supported"
+
+
+def test_the_best_of_several_arms_is_named_beside_the_verdict() -> None:
+    key = "g2p/per/test"
+    table = {(arm, key): dict(enumerate(level + NOISE[0])) for arm, level in (("a", 0.3), ("b", 0.2), ("c", 0.25))}
+    lower = claim(Beyond(0.0, below=True), Minus((Value("a", key), Best(("b", "c"), key, lowest=True))))
+    table["a", key] = dict(enumerate(0.3 + NOISE[1]))
+    found = judge(lower, Stored(table))
+    assert found.word == "refuted"
+    assert found.note == "the best is b"
 
 
 def test_a_computed_bound_holds_in_every_seed_or_not_at_all() -> None:

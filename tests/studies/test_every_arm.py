@@ -87,7 +87,7 @@ def test_a_study_names_only_what_there_is(name: str) -> None:
         cell = contrast.metric.partition("/")[0]
         assert {(contrast.a, cell), (contrast.b, cell)} <= runs, contrast
     for claim in study.claims:
-        for statistic in claim.statistics:
+        for statistic in (*claim.statistics, *(statistic for statistic, _ in claim.learnt)):
             assert set(statistic.needs()) <= runs, claim.id
         if isinstance(claim.rule, MoreVariance):
             cell = claim.rule.key.partition("/")[0]

@@ -121,11 +121,12 @@ def _metric_figure(index: Index, cell: Cell, chosen: dict[str, Look]) -> tuple[F
         f"{cell.title}: {metric.label.lower()}. Large marks: mean; bars: 95 % t-interval; faint points: single seeds."
     )
     if any(_far_apart(index, cell, arms, bucket) for bucket in buckets):
-        caption += " Where one arm is far from the others the axis is logarithmic."
+        caption += f" The axis is logarithmic where values differ by {FAR_APART} times or more."
     return _dot_figure(index, cell, metric, buckets, arms, chosen), caption
 
 
 def _far_apart(index: Index, cell: Cell, arms: list[str], bucket: Bucket) -> bool:
+    """Whether the values of a test set need a logarithmic axis."""
     values = [value for arm in arms for value in _finite(index, cell, arm, bucket)]
     open_scale = not metric_of(cell.metric).bounded and bool(values)
     return open_scale and min(values) > 0 and max(values) >= FAR_APART * min(values)

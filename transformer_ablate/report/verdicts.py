@@ -12,7 +12,7 @@ from scipy import stats
 from transformer_ablate.report.designs import variance_shares
 from transformer_ablate.report.hypotheses import fisher, n_needed, tost
 from transformer_ablate.report.statistics import clopper_pearson, holm, summarise
-from transformer_ablate.studies.claims import Claim, Evidence, Statistic, Verdict, mean_losses
+from transformer_ablate.studies.claims import Claim, Evidence, Statistic, Verdict, at_best
 from transformer_ablate.studies.rules import (
     DECIDING_SEEDS,
     INDICATING_MARGINS,
@@ -34,6 +34,9 @@ from transformer_ablate.studies.rules import (
     Within,
 )
 
+# Relative difference up to which seeds have one count: a median of equal counts may differ in its last digits.
+EQUAL_COUNTS = 1e-6
+
 
 def judge(claim: Claim, evidence: Evidence, cuda: bool = False) -> Verdict:
     """The verdict on a claim from stored values alone.
@@ -48,8 +51,10 @@ def judge(claim: Claim, evidence: Evidence, cuda: bool = False) -> Verdict:
     found = _judged(claim.rule, claim, evidence)
     lacking = [] if found.word == "not run" else _not_learnt(claim, evidence)
     if lacking:
-        return dataclasses.replace(found, word="inconclusive", n_needed=None, note=f"not learnt: {'; '.join(lacking)}")
-    return found
+        note = f"not learnt: {'; '.join(lacking)}"
+        found = dataclasses.replace(found, word="inconclusive", n_needed=None, note=note)
+    told = [statistic.told(evidence) for statistic in claim.statistics]
+    return dataclasses.replace(found, note="; ".join(filter(None, (found.note, *dict.fromkeys(told)))))
 
 
 def _not_learnt(claim: Claim, evidence: Evidence) -> list[str]:
@@ -92,11 +97,7 @@ def _(rule: Beyond, claim: Claim, evidence: Evidence) -> Verdict:
     judged = [_judge_one(rule, statistic, evidence) for statistic in claim.statistics]
     if any(one is None for one in judged):
         return _absent(claim, evidence)
-    found = [
-        dataclasses.replace(one, note="; ".join(filter(None, (one.note, statistic.told(evidence)))))
-        for one, statistic in zip(judged, claim.statistics, strict=True)
-        if one is not None
-    ]
+    found = [one for one in judged if one is not None]
     corrected = holm([one.p for one in found]) if not rule.counted else [None] * len(found)
     steps = []
     for one, p in zip(found, corrected, strict=True):
@@ -247,13 +248,13 @@ def _(rule: NeverFails, claim: Claim, evidence: Evidence) -> Verdict:
 
 @_judged.register
 def _(rule: AtBest, claim: Claim, evidence: Evidence) -> Verdict:
-    means = mean_losses(evidence, rule.rules, rule.key)
-    if not means:
-        return Verdict("not run", f"{rule.key} of {', '.join(rule.rules)}", note=f"no values of {rule.key}")
-    best = min(means, key=means.__getitem__)
+    best, told = at_best(evidence, rule.rules, rule.key)
+    if best is None:
+        tried = any(evidence.values(arm, rule.key) for arm in rule.rules)
+        word = "inconclusive" if tried else "not run"
+        return Verdict(word, f"{rule.key} of {', '.join(rule.rules)}", note=told)
     found = _judged(rule.rules[best], claim, evidence)
-    told = ", ".join(f"{arm} {mean:.3g}" for arm, mean in means.items())
-    return dataclasses.replace(found, note=f"{found.note}; at {best}, the best by {rule.key}: {told}")
+    return dataclasses.replace(found, note=f"{found.note}; {told}")
 
 
 @_judged.register
@@ -287,10 +288,12 @@ def _(rule: Deterministic, claim: Claim, evidence: Evidence) -> Verdict:
     values = list(statistic.per_seed(evidence).values())
     if not values:
         return _absent(claim, evidence)
-    kept = [value <= rule.bound if rule.below else value >= rule.bound for value in values]
-    word = _ladder(all(kept), not any(kept), False, False)
-    summary = summarise(values)
-    return Verdict(word, str(statistic), summary.mean, n=len(values))
+    summary, n, name = summarise(values), len(values), str(statistic)
+    if max(values) - min(values) > EQUAL_COUNTS * abs(max(values, key=abs)):
+        note = f"seeds differ, from {min(values):.4g} to {max(values):.4g}: chance has a part in it"
+        return Verdict("inconclusive", name, summary.mean, n=n, note=note)
+    kept = values[0] <= rule.bound if rule.below else values[0] >= rule.bound
+    return Verdict("supported" if kept else "refuted", name, summary.mean, n=n)
 
 
 @_judged.register

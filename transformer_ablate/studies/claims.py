@@ -57,17 +57,23 @@ class Statistic(Protocol):
         ...
 
 
-def mean_losses(evidence: Evidence, arms: Iterable[str], key: str) -> dict[str, float]:
-    """Arms that were run, each with the mean over its seeds of a value of which lower is better.
+def at_best(evidence: Evidence, arms: Iterable[str], key: str) -> tuple[str | None, str]:
+    """The arm, of those that were run, whose mean over seeds of a loss is lowest; and the choice in words.
 
-    One seed whose value is not finite, and the arm's mean is infinite: its other seeds must not hide that.
+    An arm with a seed less than others, or one whose loss is not finite, is not at its best: its other seeds must not
+    hide that. None where no arm is left.
     """
-    found = {arm: list(evidence.values(arm, key).values()) for arm in arms}
-    return {
-        arm: math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+    found = {arm: list(values.values()) for arm in arms if (values := evidence.values(arm, key))}
+    seeds = max(map(len, found.values()), default=0)
+    means = {
+        arm: math.fsum(values) / seeds if len(values) == seeds and all(map(math.isfinite, values)) else math.inf
         for arm, values in found.items()
-        if values
     }
+    told = ", ".join(f"{arm} {mean:.3g}" for arm, mean in means.items())
+    best = min(means, key=means.__getitem__, default=None)
+    if best is None or not math.isfinite(means[best]):
+        return None, f"none has a finite {key} in every seed: {told}" if told else f"no values of {key}"
+    return best, f"at {best}, the best by {key}: {told}"
 
 
 def _common(parts: Sequence[Mapping[int, float]]) -> list[int]:
@@ -211,17 +217,18 @@ class Best:
     lowest: bool
 
     def per_seed(self, evidence: Evidence) -> dict[int, float]:
-        found = [values for arm in self.arms if (values := Value(arm, self.key).per_seed(evidence))]
-        if not found:
-            return {}
+        return Value(best, self.key).per_seed(evidence) if (best := self._best(evidence)) else {}
+
+    def _best(self, evidence: Evidence) -> str | None:
+        found = {arm: values for arm in self.arms if (values := Value(arm, self.key).per_seed(evidence))}
         sign = 1 if self.lowest else -1
-        return min(found, key=lambda values: sign * float(np.mean(list(values.values()))))
+        return min(found, key=lambda arm: sign * float(np.mean(list(found[arm].values()))), default=None)
 
     def needs(self) -> Iterable[tuple[str, str]]:
         return [(arm, self.key.partition("/")[0]) for arm in self.arms]
 
     def told(self, evidence: Evidence) -> str:
-        return ""
+        return f"the best is {best}" if (best := self._best(evidence)) else ""
 
     def __str__(self) -> str:
         return f"best {self.key} of {', '.join(self.arms)}"
@@ -231,8 +238,8 @@ class Best:
 class AtBestSetting:
     """The value of the arm, among one arm's settings (its learning rates, say), whose validation loss is lowest.
 
-    Chosen by the mean over seeds of in-distribution validation data, never by what is then judged. Settings that were
-    not run are left out of the choice.
+    Chosen by the mean over seeds of in-distribution validation data, never by what is then judged. No seed has a value
+    unless all settings were run: of two arms that are compared neither may have been searched for less.
 
     Attributes:
         arms: the settings.
@@ -245,15 +252,18 @@ class AtBestSetting:
     by: str
 
     def per_seed(self, evidence: Evidence) -> dict[int, float]:
-        losses = mean_losses(evidence, self.arms, self.by)
-        return Value(min(losses, key=losses.__getitem__), self.key).per_seed(evidence) if losses else {}
+        best, _ = at_best(evidence, self.arms, self.by)
+        return Value(best, self.key).per_seed(evidence) if best and not self._lacking(evidence) else {}
+
+    def _lacking(self, evidence: Evidence) -> list[str]:
+        return [arm for arm in self.arms if not evidence.values(arm, self.by)]
 
     def needs(self) -> Iterable[tuple[str, str]]:
-        return [(arm, self.key.partition("/")[0]) for arm in self.arms]
+        return [(arm, key.partition("/")[0]) for arm in self.arms for key in dict.fromkeys((self.key, self.by))]
 
     def told(self, evidence: Evidence) -> str:
-        losses = mean_losses(evidence, self.arms, self.by)
-        return f"by {self.by}: {', '.join(f'{arm} {mean:.3g}' for arm, mean in losses.items())}" if losses else ""
+        lacking = self._lacking(evidence)
+        return f"not run: {', '.join(lacking)}" if lacking else at_best(evidence, self.arms, self.by)[1]
 
     def __str__(self) -> str:
         return f"{self.key} of {self.arms[0]} at its best of {len(self.arms)} settings"
@@ -275,7 +285,7 @@ class Claim:
         cell: where it is tested, for readers: task, setting, metric, lengths.
         rule: turns the statistics into a verdict.
         statistics: one a comparison; several are one family, corrected by Holm, that must hold together.
-        kind: ``exact`` (a theorem, checked numerically and decided at any n) or ``statistical``.
+        kind: ``exact`` (a theorem checked numerically, or a count without chance; decided at any n) or ``statistical``.
         remark: what the literature or theory says; never part of the verdict.
         cuda: it can be decided on a CUDA machine alone.
         learnt: statistics, higher is better, with the least mean over seeds at which the comparison means anything;

@@ -126,7 +126,7 @@ class AtBest:
     """Another rule, applied at the setting (a learning rate, say) at which an arm does best.
 
     The setting is chosen by the arm's loss on in-distribution validation data, the mean over its seeds, never by what
-    the rule then judges. Settings that were not run are left out of the choice.
+    the rule then judges. Settings that were not run are left out of it; the verdict's note lists the others.
 
     Attributes:
         rules: the arm that is to be at its best, in each of the settings, to the rule as it is there.
@@ -189,7 +189,8 @@ class Deterministic:
     """The statistic, in which chance has no part (bytes, parameters, operations), lies beyond a bound in every seed.
 
     Decided at any n: seeds repeat the same count, so that an interval without width is what is to be expected.
-    Supported where every seed is at or beyond the bound, refuted where every seed is on its other side.
+    Supported where they are at or beyond the bound, refuted where they are on its other side; inconclusive where they
+    differ, since then chance has a part.
 
     Attributes:
         bound: in the statistic's unit.
@@ -201,7 +202,7 @@ class Deterministic:
     margin: float | None = None
 
     def words(self) -> str:
-        return f"at {'most' if self.below else 'least'} {self.bound:g} in every seed; a count, decided at any n"
+        return f"at {'most' if self.below else 'least'} {self.bound:g} ; of counts without chance, decided at any n"
 
 
 @dataclass(frozen=True)
