@@ -202,7 +202,7 @@ class Deterministic:
     margin: float | None = None
 
     def words(self) -> str:
-        return f"at {'most' if self.below else 'least'} {self.bound:g} ; of counts without chance, decided at any n"
+        return f"at {'most' if self.below else 'least'} {self.bound:g}; a count without chance, decided at any n"
 
 
 @dataclass(frozen=True)
