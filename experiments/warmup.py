@@ -148,8 +148,9 @@ STUDY = Study(
         "arm reaches in distribution.",
         "All arms but those named by a rate or Noam have the same peak, the base recipe's (3e-3 on words, 2e-3 on "
         "copying). The claims on failing are judged there or at three times that rate, wherever warmed post-LN has the "
-        "lower validation loss; --variants all adds ten times. Noam couples peak and warmup; its arms have the base "
-        "recipe's peak at a warmup of 10 %.",
+        "lower validation loss; --variants all adds ten times. They were first judged at the base rate alone, where "
+        "six layers train without warmup too, and changed when that showed. Noam couples peak and warmup; its arms "
+        "have the base recipe's peak at a warmup of 10 %.",
         "Depth is studied on copying with 32 strings of up to 8 symbols a batch and d 32, where a 12-layer model is "
         "affordable; there the base recipe's warmup is a tenth of the 400 steps.",
         SHORT_WORDS_NOTE,
