@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 import experiments
+from transformer_ablate.cli.studies import USAGE, run
 from transformer_ablate.errors import ConfigError, unknown_name
-from transformer_ablate.studies.cli import USAGE, run
-from transformer_ablate.studies.study import Study
+from transformer_ablate.study.declarations import Study
 
 
 def discover() -> dict[str, Study]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_ablate.studies.study import USUAL_MEASURES, Cell, FromBase
+from transformer_ablate.study.declarations import USUAL_MEASURES, Cell, FromBase
 
 # Sizes at which all studies with eight seeds can be afforded on two cores, the same in smoke, quick and standard: a
 # standard run goes on from a quick one. Preset full has the base recipes' sizes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transformer_ablate.studies.claims import (
+from transformer_ablate.study.claims import (
     Claim,
     GapClosed,
     InterquartileMean,
@@ -14,7 +14,7 @@ from transformer_ablate.studies.claims import (
     Value,
     difference,
 )
-from transformer_ablate.studies.rules import Beyond, Holds, KeepsTo, MoreVariance, Within
+from transformer_ablate.study.rules import Beyond, Holds, KeepsTo, MoreVariance, Within
 
 ABSOLUTE, RELATIVE = ("sinusoidal", "learned"), ("shaw", "t5", "alibi", "rope")
 ENCODINGS = ("none", *ABSOLUTE, *RELATIVE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from transformer_ablate.studies.study import FromBase
+from transformer_ablate.study.declarations import FromBase
 
 POSITION, OPTIONS = "model.position", "model.position_options"
 

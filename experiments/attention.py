@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, short_words
+from transformer_ablate.cli.studies import main
 from transformer_ablate.config import Recipe
-from transformer_ablate.studies.claims import Best, Claim, Mean, Minus, Ratio, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Holds
-from transformer_ablate.studies.study import Contrast, FromBase, Study, Variant
+from transformer_ablate.study.claims import Best, Claim, Mean, Minus, Ratio, Value, difference
+from transformer_ablate.study.declarations import Contrast, FromBase, Study, Variant
+from transformer_ablate.study.rules import Beyond, Holds
 
 NLL, PER = "g2p/nll/test", "g2p/per/test"
 KINDS = ("encoder", "decoder", "cross")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, short_words
-from transformer_ablate.studies.claims import Claim, Relative, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Within
-from transformer_ablate.studies.study import Contrast, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, Relative, Value, difference
+from transformer_ablate.study.declarations import Contrast, Study, Variant
+from transformer_ablate.study.rules import Beyond, Within
 
 NLL, PER = "g2p/nll/test", "g2p/per/test"
 SHAZEER = "Shazeer 2020, table 1"

@@ -8,9 +8,9 @@ from math import prod
 from typing import Any
 
 from experiments._cells import SMALL_COPY, WORDS
+from transformer_ablate.cli.studies import main
 from transformer_ablate.config import Recipe
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.study import Cell, Contrast, Factorial, FromBase, Pareto, Steps, Study, Variant
+from transformer_ablate.study.declarations import Cell, Contrast, Factorial, FromBase, Pareto, Steps, Study, Variant
 
 PER, EM = "g2p/per/test", "copy/em/1.5"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import STRINGS
-from transformer_ablate.studies.claims import Claim, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Holds
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, difference
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
+from transformer_ablate.study.rules import Beyond, Holds
 
 # One layer a stack: the effects are of the masks, not of depth.
 SMALL: dict[str, Any] = {**STRINGS, "model.encoder_layers": 1, "model.decoder_layers": 1}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, SMALL_COPY, deep_copy, short_words
-from transformer_ablate.studies.claims import Claim, Minus, Ratio, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, FailsMore, Holds
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, Minus, Ratio, Value, difference
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
+from transformer_ablate.study.rules import Beyond, FailsMore, Holds
 
 NLL, PER = "g2p/nll/test", "g2p/per/test"
 DEPTHS, PADDINGS = ("depth-6", "depth-12"), ("copy-packed", "copy-padded", "copy-padded-60", "zh-en-padded")

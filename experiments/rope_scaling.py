@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import STRINGS
-from transformer_ablate.studies.claims import Claim, Ratio, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Within
-from transformer_ablate.studies.study import Cell, Contrast, FromBase, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, Ratio, Value, difference
+from transformer_ablate.study.declarations import Cell, Contrast, FromBase, Study, Variant
+from transformer_ablate.study.rules import Beyond, Within
 
 FACTOR = 4  # the longest test strings over the longest of training
 BASE = 100  # at 10 000 nearly all pairs turn so slowly that all scalings are the same at these lengths

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import words_by_length
-from transformer_ablate.studies.claims import Claim, Ratio, Value
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, Ratio, Value
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
+from transformer_ablate.study.rules import Beyond
 
 SEQUENTIAL: dict[str, Any] = {"train.regime": "sequential"}
 RATE = "train_tokens_per_second"

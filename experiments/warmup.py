@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments._cells import SHORT_WORDS_NOTE, at_rate, deep_copy, short_words, times_rate
+from transformer_ablate.cli.studies import main
 from transformer_ablate.config import Recipe
-from transformer_ablate.studies.claims import Claim, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import AtBest, FailsMore, NeverFails, Rule, Within
-from transformer_ablate.studies.study import Contrast, FromBase, Study, Variant
+from transformer_ablate.study.claims import Claim, Value, difference
+from transformer_ablate.study.declarations import Contrast, FromBase, Study, Variant
+from transformer_ablate.study.rules import AtBest, FailsMore, NeverFails, Rule, Within
 
 NLL, PER = "g2p/nll/test", "g2p/per/test"
 POST = {"model.norm_placement": "post"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import short_words
-from transformer_ablate.studies.claims import Claim, Minus, Value, difference
-from transformer_ablate.studies.cli import main
-from transformer_ablate.studies.rules import Beyond, Holds, Within
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+from transformer_ablate.cli.studies import main
+from transformer_ablate.study.claims import Claim, Minus, Value, difference
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
+from transformer_ablate.study.rules import Beyond, Holds, Within
 
 CHRF, NLL = "zh-en/chrf/1", "zh-en/nll/1"
 PRESS, VASWANI = "Press & Wolf 2017", "Vaswani et al. 2017, section 3.4; Press & Wolf 2017"

@@ -24,7 +24,7 @@ def source_hash() -> str:
     """12 hex digits of all source that can change a run's result: core, data, training, measures, recipes, worker."""
     package = Path(__file__).resolve().parent
     folders = [package / name for name in ("core", "data", "training", "measures")]
-    files = [package / "recipes.py", package / "studies" / "worker.py"]
+    files = [package / "study" / "recipes.py", package / "run" / "worker.py"]
     files += [file for folder in folders for file in folder.rglob("*.py")]
     digest = hashlib.sha256()
     for file in sorted(files):

@@ -19,8 +19,8 @@ from transformer_ablate import registry
 from transformer_ablate.config import GROUPS, Recipe, check_values
 from transformer_ablate.core.positions import Rotary
 from transformer_ablate.errors import ConfigError, unknown_name
-from transformer_ablate.recipes import BASES, base_recipe
 from transformer_ablate.registry import Registry
+from transformer_ablate.study.recipes import BASES, base_recipe
 
 FIELDS = {f"{g}.{f.name}": f for g, config in GROUPS.items() for f in dataclasses.fields(config)}
 NUMBERS = {

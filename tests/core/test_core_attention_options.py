@@ -15,10 +15,10 @@ from transformer_ablate.core import Seq2Seq, build_model
 from transformer_ablate.core.attention import Places, SelfAttention, attend, attend_naive, attention_weights
 from transformer_ablate.core.linear import initialise
 from transformer_ablate.core.positions import Geometry, NoPosition, build_position
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.measures.size import parameter_count
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
+from transformer_ablate.tokens import BOS, EOS, PAD
 
 V = 20
 NOPE = NoPosition(Geometry(16, 4, 1, False))

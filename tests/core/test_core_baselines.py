@@ -16,8 +16,8 @@ from torch import Tensor
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
 from transformer_ablate.core.baselines.readers import READERS
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import BOS, EOS, PAD
 from transformer_ablate.training.losses import cross_entropy
 
 V = 20

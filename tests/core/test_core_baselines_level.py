@@ -14,7 +14,7 @@ from transformer_ablate.core import derive_seed
 from transformer_ablate.data.datamodule import Seq2SeqDataModule
 from transformer_ablate.measures.evaluation import Evaluation
 from transformer_ablate.measures.quality import Quality
-from transformer_ablate.recipes import base_recipe
+from transformer_ablate.study.recipes import base_recipe
 from transformer_ablate.training.module import Seq2SeqModule
 
 ATTENTIVE = {

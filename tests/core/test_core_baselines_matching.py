@@ -17,7 +17,7 @@ from transformer_ablate.core.baselines import matching
 from transformer_ablate.core.baselines.matching import Baseline, nearest
 from transformer_ablate.core.baselines.readers import READERS
 from transformer_ablate.measures.size import parameter_count
-from transformer_ablate.recipes import base_recipe
+from transformer_ablate.study.recipes import base_recipe
 
 SIZES = {
     "synthetic-quick": (base_recipe("synthetic", "quick").model, 20, 20),

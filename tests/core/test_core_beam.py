@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
 from transformer_ablate.core.beam import Hypothesis, beam_search
-from transformer_ablate.data.vocabulary import BOS, EOS, N_SPECIALS, PAD
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import ARCHITECTURES
+from transformer_ablate.tokens import BOS, EOS, N_SPECIALS, PAD
 
 V = 14
 A = N_SPECIALS

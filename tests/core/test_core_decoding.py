@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Decoded, Seq2Seq, build_model, greedy_decode
-from transformer_ablate.data.vocabulary import BOS, EOS, N_SPECIALS, PAD
+from transformer_ablate.tokens import BOS, EOS, N_SPECIALS, PAD
 
 V = 14
 

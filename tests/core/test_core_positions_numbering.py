@@ -14,8 +14,8 @@ from torch import Tensor
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Seq2Seq, build_model, greedy_decode, longest_output
 from transformer_ablate.core.positions.numbering import Numbering, RandomisedNumbering, build_numbering
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import PAD
 
 
 def draw(numbering: Numbering, *lengths: int, width: int = 0) -> tuple[Tensor, Tensor]:

@@ -18,9 +18,9 @@ from transformer_ablate.core.positions.base import Geometry, build_position, fre
 from transformer_ablate.core.positions.rotary import Rotary
 from transformer_ablate.core.positions.scaling import SCALINGS, YaRN, build_scaling
 from transformer_ablate.core.positions.xpos import XPos
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import POSITIONS
+from transformer_ablate.tokens import PAD
 
 CPU = torch.device("cpu")
 ONE = torch.tensor([1])

@@ -24,9 +24,9 @@ from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
 from transformer_ablate.core.attention import attend_naive
 from transformer_ablate.core.normalization import NoNorm
 from transformer_ablate.core.transformer import Decoder, DecoderState
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import CROSS_POSITIONS, NORM_PLACEMENTS, POSITIONS
+from transformer_ablate.tokens import BOS, EOS, PAD
 from transformer_ablate.training.losses import cross_entropy
 
 V = 20

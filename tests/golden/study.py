@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformer_ablate.studies.claims import (
+from transformer_ablate.study.claims import (
     AtBestSetting,
     Best,
     Claim,
@@ -15,7 +15,17 @@ from transformer_ablate.studies.claims import (
     Value,
     difference,
 )
-from transformer_ablate.studies.rules import (
+from transformer_ablate.study.declarations import (
+    USUAL_MEASURES,
+    Cell,
+    Contrast,
+    Factorial,
+    Pareto,
+    Steps,
+    Study,
+    Variant,
+)
+from transformer_ablate.study.rules import (
     AtBest,
     Beyond,
     Bounded,
@@ -27,7 +37,6 @@ from transformer_ablate.studies.rules import (
     NeverFails,
     Within,
 )
-from transformer_ablate.studies.study import USUAL_MEASURES, Cell, Contrast, Factorial, Pareto, Steps, Study, Variant
 
 SMALL: dict[str, Any] = {
     "model.d_model": 16,

@@ -1,7 +1,8 @@
 """What is told of a committed store: every file of its report but the pictures, byte for byte.
 
-``store.tar.xz`` holds 36 runs of ``study.py`` (smoke, three seeds). After a change that is meant to change what a report
-says, ``GOLDEN=write python -m pytest tests/golden`` writes the files anew; the commit shows what became different.
+``store.tar.xz`` holds 36 runs of ``study.py`` (smoke, three seeds). After a change that is meant to change what a
+report says, ``GOLDEN=write python -m pytest tests/golden`` writes the files anew; the commit shows what became
+different.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from transformer_ablate.record.store import Store
 from transformer_ablate.report.render import write_overview, write_report
-from transformer_ablate.studies.plan import make_plan
-from transformer_ablate.studies.study import Study
-from transformer_ablate.studies.sweep import study_record
-from transformer_ablate.studies.tracking import Store
+from transformer_ablate.run.sweep import study_record
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import make_plan
 
 HERE = Path(__file__).parent
 FILES = ("results.json", "report.md", "table.csv", "table.tex", "recommended.yaml", "../claims.md")

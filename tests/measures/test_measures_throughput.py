@@ -15,12 +15,12 @@ from transformer_ablate.config import Recipe
 from transformer_ablate.core import build_model
 from transformer_ablate.data.examples import decoder_inputs
 from transformer_ablate.data.task import load_task
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.lock import machine_lock
 from transformer_ablate.measures import Evaluation, benchmark, timing, workloads
 from transformer_ablate.measures.throughput import Throughput, batch_rows, measured_lengths
 from transformer_ablate.measures.timing import FEWEST_REPEATS, FEWEST_WARM_UPS, Timing, TimingError
+from transformer_ablate.tokens import BOS, EOS, PAD
 
 CPU = torch.device("cpu")
 V = 12

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_ablate.report.records import RunRecord, StudyRecord
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
+from transformer_ablate.record.records import RunRecord, StudyRecord
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 
 RATIOS = (("1", 1.0, 2000), ("1.25", 1.25, 2000), ("1.5", 1.5, 2000), ("2", 2.0, 2000), ("3", 3.0, 2000))
 LETTERS = (("7", 1.0, 900), ("8", 8 / 7, 700), ("9-10", 10 / 7, 800), ("11-14", 2.0, 500))

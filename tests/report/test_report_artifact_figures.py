@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.artifact_figures import (
     FEWEST_TOKENS,
     MOST_MAPS,
@@ -17,8 +19,6 @@ from transformer_ablate.report.artifact_figures import (
     reliability_figure,
 )
 from transformer_ablate.report.drawing import looks
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.records import RunRecord, StudyRecord
 from transformer_ablate.report.render import write_report
 
 Maker = Callable[..., StudyRecord]

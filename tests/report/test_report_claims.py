@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from transformer_ablate.report.claims import more_seeds, verdicts
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.records import RunRecord, StudyRecord
-from transformer_ablate.studies.claims import Claim, difference
-from transformer_ablate.studies.rules import Beyond, KeepsTo, MoreVariance, Rule, Within
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
+from transformer_ablate.study.claims import Claim, difference
+from transformer_ablate.study.rules import Beyond, KeepsTo, MoreVariance, Rule, Within
+from transformer_ablate.verdicts.claims import more_seeds, verdicts
 
 Make = Callable[..., StudyRecord]
 WITH_ROPE = {("x", "u"): "none", ("x", "v"): "rope", ("y", "u"): "none", ("y", "v"): "rope"}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.report.designs import VarianceShares, factorial_effects, variance_shares
-from transformer_ablate.report.resampling import Interval, interquartile_mean
+from transformer_ablate.stats.designs import VarianceShares, factorial_effects, variance_shares
+from transformer_ablate.stats.resampling import Interval, interquartile_mean
 
 Array = np.ndarray
 

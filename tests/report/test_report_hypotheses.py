@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.report.hypotheses import (
+from transformer_ablate.stats.hypotheses import (
     detectable_effect,
     fisher,
     n_needed,

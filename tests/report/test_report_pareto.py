@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.drawing import looks
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.pareto import front, pareto_figure
-from transformer_ablate.report.records import RunRecord, StudyRecord
-from transformer_ablate.studies.study import Pareto
+from transformer_ablate.report.pareto import pareto_figure
+from transformer_ablate.study.declarations import Pareto
+from transformer_ablate.verdicts.pareto import front
 
 Make = Callable[..., StudyRecord]
 SECONDS = {"none": 10.0, "sinusoidal": 11.0, "rope": 14.0}

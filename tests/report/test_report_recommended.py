@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from transformer_ablate.cli.studies import parse
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.recommended import Recommended, as_config, recommended
-from transformer_ablate.report.records import RunRecord, StudyRecord
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.render import RECOMMENDED, write_report
-from transformer_ablate.studies.cli import parse
-from transformer_ablate.studies.study import Steps
+from transformer_ablate.study.declarations import Steps
+from transformer_ablate.verdicts.recommended import Recommended, as_config, recommended
 
 DELTAS: Mapping[str, dict[str, Any]] = {
     "old": {"model.norm_placement": "post", "train.schedule": "noam", "train.lr": 0.5},

@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report import render
 from transformer_ablate.report.drawing import looks
 from transformer_ablate.report.figures import KINDS, draw, file_stem
-from transformer_ablate.report.index import Index
 from transformer_ablate.report.narrative import reach, sentences, tally, warnings
-from transformer_ablate.report.records import RunRecord, StudyRecord
 from transformer_ablate.report.render import escape_markdown, write_overview, write_report
 from transformer_ablate.report.tables import contrasts
-from transformer_ablate.studies.study import Contrast
+from transformer_ablate.study.declarations import Contrast
 
 Make = Callable[..., StudyRecord]
 VOID = {"meta", "img", "br", "link", "hr"}

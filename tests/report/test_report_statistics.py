@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_ablate.report.statistics import (
+from transformer_ablate.stats.summary import (
     clopper_pearson,
     holm,
     paired_difference,

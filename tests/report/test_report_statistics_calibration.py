@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from transformer_ablate.report.designs import factorial_effects, variance_shares
-from transformer_ablate.report.hypotheses import FisherTest, fisher, paired_power, tost
-from transformer_ablate.report.statistics import paired_difference, sign_flip_p
+from transformer_ablate.stats.designs import factorial_effects, variance_shares
+from transformer_ablate.stats.hypotheses import FisherTest, fisher, paired_power, tost
+from transformer_ablate.stats.summary import paired_difference, sign_flip_p
 
 NULLS = 2_000
 

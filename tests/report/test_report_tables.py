@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_ablate.report.gating import gates
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.metrics_catalogue import CATALOGUE, metric_of
-from transformer_ablate.report.records import RunRecord, StudyRecord
+from transformer_ablate.metrics.catalogue import CATALOGUE, metric_of
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.tables import escape_latex, latex, long_table, results
 from transformer_ablate.report.views import entry, group_tables, grouped_table, primary_table
-from transformer_ablate.studies.study import Contrast
+from transformer_ablate.study.declarations import Contrast
+from transformer_ablate.verdicts.gating import gates
 
 Make = Callable[..., StudyRecord]
 

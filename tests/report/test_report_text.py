@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.records import RunRecord, StudyRecord
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.render import write_report
 from transformer_ablate.report.text_tables import data_notes, examples, scores, sentences
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
-from transformer_ablate.report.verdicts import judge
-from transformer_ablate.studies.claims import AtBestSetting, Best, Claim, GapClosed, Minus, Ratio, Value, difference
-from transformer_ablate.studies.rules import (
+from transformer_ablate.study.claims import AtBestSetting, Best, Claim, GapClosed, Minus, Ratio, Value, difference
+from transformer_ablate.study.rules import (
     AtBest,
     Beyond,
     Bounded,
@@ -27,6 +26,7 @@ from transformer_ablate.studies.rules import (
     NeverFails,
     Within,
 )
+from transformer_ablate.verdicts.judge import judge
 
 SEEDS = 8
 OPPOSITE = {"supported": "refuted", "indicated": "counter-indicated", "inconclusive": "inconclusive"}

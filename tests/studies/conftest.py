@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.studies.study import Cell, Contrast, Study, Variant
-from transformer_ablate.studies.tracking import Store
+from transformer_ablate.record.store import Store
+from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 
 TINY = {
     "model.d_model": 16,

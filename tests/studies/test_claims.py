@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from transformer_ablate.measures.exact import Checked
-from transformer_ablate.studies.claims import Relative, Value
+from transformer_ablate.study.claims import Relative, Value
 
 
 class Stored:

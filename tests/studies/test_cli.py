@@ -11,7 +11,7 @@ import pytest
 
 from experiments.__main__ import main as experiments_main
 from experiments.pe_extrapolation import STUDY
-from transformer_ablate.studies import cli
+from transformer_ablate.cli import studies as cli
 
 
 @pytest.mark.parametrize(

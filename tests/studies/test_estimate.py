@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from transformer_ablate.studies.estimate import SECONDS_OF_TIMING, cell_costs, print_estimate
-from transformer_ablate.studies.plan import Plan, make_plan
-from transformer_ablate.studies.study import Study
+from transformer_ablate.run.estimate import SECONDS_OF_TIMING, cell_costs, print_estimate
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import Plan, make_plan
 
 
 @pytest.fixture

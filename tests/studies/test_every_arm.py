@@ -14,10 +14,10 @@ from transformer_ablate.core import greedy_decode
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.measures import MEASURES
 from transformer_ablate.measures.exact import CHECKS
-from transformer_ablate.studies.claims import VERDICTS
-from transformer_ablate.studies.plan import Plan, make_plan
-from transformer_ablate.studies.rules import Bounded, Deterministic, Holds, MoreVariance
-from transformer_ablate.studies.study import Study
+from transformer_ablate.study.claims import VERDICTS
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import Plan, make_plan
+from transformer_ablate.study.rules import Bounded, Deterministic, Holds, MoreVariance
 from transformer_ablate.training.module import Seq2SeqModule
 
 STEPS, ROWS, LONGEST = 2, 6, 48

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.studies.tracking import Store
+from transformer_ablate.record.store import Store
 
 
 def processes_of_session(session: int) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 from experiments.pe_extrapolation import STUDY
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.studies.plan import make_plan
-from transformer_ablate.studies.study import SEEDS, Cell, Study, Variant
+from transformer_ablate.study.declarations import SEEDS, Cell, Study, Variant
+from transformer_ablate.study.plan import make_plan
 
 
 def test_the_first_study_has_the_arms_and_cells_that_it_promises() -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate import plugins, registry
+from transformer_ablate.cli.studies import run, with_plugins
 from transformer_ablate.config import Recipe
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.plugins import VARIABLE, load_inherited, load_plugin
-from transformer_ablate.studies.cli import run, with_plugins
-from transformer_ablate.studies.study import Study
+from transformer_ablate.study.declarations import Study
 
 PLUGIN = '''
 """A position that only the tests know."""
 
 from transformer_ablate.core.positions import PositionalEncoding
 from transformer_ablate.registry import POSITIONS
-from transformer_ablate.studies.study import Variant
+from transformer_ablate.study.declarations import Variant
 
 
 @POSITIONS.register("halved")

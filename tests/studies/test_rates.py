@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from transformer_ablate.cli import studies as cli
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.report.records import RunRecord
-from transformer_ablate.studies import cli
-from transformer_ablate.studies.plan import Plan, make_plan
-from transformer_ablate.studies.rates import best_factors, grid_plan, parse_grid, with_rates
-from transformer_ablate.studies.study import Study
+from transformer_ablate.record.records import RunRecord
+from transformer_ablate.run.rates import best_factors, grid_plan, parse_grid, with_rates
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import Plan, make_plan
 
 FACTORS = (0.5, 1.0, 2.0)
 

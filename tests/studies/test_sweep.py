@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from transformer_ablate.studies import cli
-from transformer_ablate.studies.launchers import LocalLauncher
-from transformer_ablate.studies.plan import Job, PlannedRun, make_plan
-from transformer_ablate.studies.study import Study
-from transformer_ablate.studies.tracking import Store
+from transformer_ablate.cli import studies as cli
+from transformer_ablate.record.store import Store
+from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import Job, PlannedRun, make_plan
 from transformer_ablate.training.curve import COLUMNS
 
 
@@ -100,7 +100,7 @@ def test_each_study_is_reported_when_its_own_runs_are_through(
 def test_a_report_that_cannot_be_written_stops_no_training(
     invoke: Callable[..., tuple[int, str]], study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformer_ablate.studies import sweep
+    from transformer_ablate.run import sweep
 
     longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in study.cells)
     later = dataclasses.replace(study, name="later", cells=longer)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.report.statistics import summarise
-from transformer_ablate.studies import cli
-from transformer_ablate.studies.claims import Claim, difference
-from transformer_ablate.studies.launchers import LocalLauncher
-from transformer_ablate.studies.plan import Job, PlannedRun, make_plan
-from transformer_ablate.studies.rules import Beyond, Holds
-from transformer_ablate.studies.study import USUAL_MEASURES, Study
-from transformer_ablate.studies.tracking import Store
+from transformer_ablate.cli import studies as cli
+from transformer_ablate.record.store import Store
+from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.stats.summary import summarise
+from transformer_ablate.study.claims import Claim, difference
+from transformer_ablate.study.declarations import USUAL_MEASURES, Study
+from transformer_ablate.study.plan import Job, PlannedRun, make_plan
+from transformer_ablate.study.rules import Beyond, Holds
 
 Invoke = Callable[..., tuple[int, str]]
 

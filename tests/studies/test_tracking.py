@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate.paths import project_root, source_hash
-from transformer_ablate.studies.plan import PlannedRun, make_plan
-from transformer_ablate.studies.study import Study
-from transformer_ablate.studies.tracking import RunResult, Store, default_uri, local_path
+from transformer_ablate.record.store import RunResult, Store, default_uri, local_path
+from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.plan import PlannedRun, make_plan
 
 CURVE = {"step": [1.0, 2.0], "nll": [3.0, 2.0], "tokens": [10.0, 20.0], "seconds": [0.1, 0.2], "lr": [1.0, 1.0]}
 
@@ -212,7 +212,7 @@ def test_long_parameters_do_not_decide_identity(study: Study) -> None:
 
 LATE = """
 import sys
-from transformer_ablate.studies import tracking
+from transformer_ablate.record import store as tracking
 if sys.argv[2] == "preloaded":
     tracking.preload()
 before = set(sys.modules)

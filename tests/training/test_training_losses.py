@@ -13,8 +13,8 @@ from torch import Tensor
 
 from transformer_ablate.config import SMOOTHINGS, Recipe
 from transformer_ablate.data.examples import Batch
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import PAD
 from transformer_ablate.training.losses import SMOOTHED, cross_entropy
 from transformer_ablate.training.module import Seq2SeqModule
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import Seq2Seq, build_model
 from transformer_ablate.data.examples import Batch, decoder_inputs
-from transformer_ablate.data.vocabulary import BOS, EOS, N_SPECIALS, PAD
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import BOS, EOS, N_SPECIALS, PAD
 from transformer_ablate.training.module import Seq2SeqModule
 from transformer_ablate.training.sequential import parallel, sampled_places, sequential
 

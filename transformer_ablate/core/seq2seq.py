@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from transformer_ablate.data.vocabulary import PAD
+from transformer_ablate.tokens import PAD
 
 
 def longest_output(source_length: Any) -> Any:

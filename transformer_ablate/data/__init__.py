@@ -10,7 +10,8 @@ from transformer_ablate.data.g2p import GraphemeToPhoneme, PhonemeToGrapheme
 from transformer_ablate.data.synthetic import SyntheticTask
 from transformer_ablate.data.task import Task, TaskData, load_task
 from transformer_ablate.data.translation import Continuation, Translation
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from transformer_ablate.data.vocabulary import Vocabulary
+from transformer_ablate.tokens import BOS, EOS, PAD, UNK
 
 if TYPE_CHECKING:
     from transformer_ablate.data.datamodule import Seq2SeqDataModule

@@ -20,8 +20,8 @@ from transformer_ablate.data.cleaning import content_key
 from transformer_ablate.data.stable import stable_generator
 from transformer_ablate.data.task import load_task
 from transformer_ablate.data.text import Examples, TextData, examples_of
-from transformer_ablate.data.vocabulary import UNK
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import UNK
 
 OK, USAGE = 0, 2
 SHOWN_PAIRS = 10

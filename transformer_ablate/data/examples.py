@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from transformer_ablate.data.vocabulary import BOS, EOS, PAD
+from transformer_ablate.tokens import BOS, EOS, PAD
 
 
 class Digest(Protocol):

@@ -14,7 +14,8 @@ import numpy as np
 from transformer_ablate.data.examples import PackedSequences
 from transformer_ablate.data.stable import string_hashes
 from transformer_ablate.data.stemming import stem
-from transformer_ablate.data.vocabulary import N_SPECIALS, Vocabulary
+from transformer_ablate.data.vocabulary import Vocabulary
+from transformer_ablate.tokens import N_SPECIALS
 
 LETTERS = Vocabulary(string.ascii_lowercase)
 # A line without its digits (stress marks, numbers of variants): "read() R IY D # comment".

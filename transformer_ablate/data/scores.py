@@ -20,7 +20,7 @@ import numpy as np
 from transformer_ablate.data.examples import PackedSequences
 from transformer_ablate.data.stable import stable_generator
 from transformer_ablate.data.text_vocabulary import UNREADABLE
-from transformer_ablate.data.vocabulary import N_SPECIALS, UNK
+from transformer_ablate.tokens import N_SPECIALS, UNK
 
 # Scripts without spaces between words, by the first word of their characters' names.
 UNSPACED_SCRIPTS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"})

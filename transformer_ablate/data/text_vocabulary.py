@@ -22,8 +22,9 @@ import numpy as np
 
 from transformer_ablate.data.cleaning import MAY_HOLD_PLACEHOLDER, PLACEHOLDER
 from transformer_ablate.data.examples import PackedSequences
-from transformer_ablate.data.vocabulary import UNK, Vocabulary
+from transformer_ablate.data.vocabulary import Vocabulary
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import UNK
 
 # How a token that is not in the vocabulary reads, and bytes that are no text.
 UNREADABLE = "\ufffd"

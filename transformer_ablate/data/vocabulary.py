@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
-N_SPECIALS = 4
+from transformer_ablate.tokens import EOS, N_SPECIALS, UNK
 
 
 @dataclass(frozen=True)

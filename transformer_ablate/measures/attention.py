@@ -14,10 +14,11 @@ from transformer_ablate.core import Seq2Seq
 from transformer_ablate.data.batching import evaluation_batches
 from transformer_ablate.data.examples import Batch, Pairs, decoder_inputs
 from transformer_ablate.data.task import TaskData
-from transformer_ablate.data.vocabulary import BOS, EOS, N_SPECIALS, PAD, UNK, Vocabulary
+from transformer_ablate.data.vocabulary import Vocabulary
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.capture import Caught, attention_caught, untrained
 from transformer_ablate.measures.evaluation import Evaluation
+from transformer_ablate.tokens import BOS, EOS, N_SPECIALS, PAD, UNK
 
 EXAMPLES = 256
 # Padded tokens of one batch: weights of all layers and heads are held at once.

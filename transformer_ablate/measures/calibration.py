@@ -15,10 +15,10 @@ from transformer_ablate.core import Seq2Seq
 from transformer_ablate.data.batching import evaluation_batches
 from transformer_ablate.data.examples import PackedSequences, Pairs, TestSet, decoder_inputs
 from transformer_ablate.data.stable import stable_generator
-from transformer_ablate.data.vocabulary import EOS, PAD
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.evaluation import EVALUATION_TOKENS, Evaluation
 from transformer_ablate.measures.reliability import brier, expected_calibration_error, fit_temperature, reliability
+from transformer_ablate.tokens import EOS, PAD
 
 # Logits that a temperature is fitted to, at most (128 MiB): of a large vocabulary a random part of the tokens.
 FIT_LOGITS = 2**25

@@ -15,7 +15,7 @@ from transformer_ablate.core import Seq2Seq, greedy_decode
 from transformer_ablate.data.batching import evaluation_batches
 from transformer_ablate.data.examples import Pairs, TestSet, decoder_inputs
 from transformer_ablate.data.task import TaskData
-from transformer_ablate.data.vocabulary import EOS, PAD
+from transformer_ablate.tokens import EOS, PAD
 from transformer_ablate.training.curve import Curve
 from transformer_ablate.training.losses import cross_entropy
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from transformer_ablate.core import Seq2Seq
 from transformer_ablate.data.examples import PackedSequences
 from transformer_ablate.data.stable import stable_generator, stable_seed
-from transformer_ablate.data.vocabulary import N_SPECIALS
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.capture import attention_caught, encoder_blocks, states_caught, untrained
 from transformer_ablate.measures.evaluation import Evaluation
+from transformer_ablate.tokens import N_SPECIALS
 
 SEQUENCES, LONGEST = 384, 20
 TRAINED, VALIDATED = 0.6, 0.2  # shares of the sequences; the rest is tested on

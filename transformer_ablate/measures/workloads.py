@@ -16,8 +16,8 @@ from transformer_ablate.core import Seq2Seq
 from transformer_ablate.core.attention import SelfAttention, split_heads
 from transformer_ablate.core.transformer import Encoder
 from transformer_ablate.data.examples import Batch, decoder_inputs
-from transformer_ablate.data.vocabulary import BOS, EOS, N_SPECIALS
 from transformer_ablate.registry import OPTIMIZERS
+from transformer_ablate.tokens import BOS, EOS, N_SPECIALS
 from transformer_ablate.training.module import Seq2SeqModule
 
 Call = Callable[[], object]

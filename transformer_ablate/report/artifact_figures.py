@@ -8,9 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from transformer_ablate.record.index import Index
 from transformer_ablate.report.drawing import Look, legend_handles, name_width, single_figure
-from transformer_ablate.report.index import Index
-from transformer_ablate.studies.study import Cell
+from transformer_ablate.study.declarations import Cell
 
 RELIABILITY, MAPS = "reliability", "attention_maps"  # artifacts, as the measures call them
 FEWEST_TOKENS = 30  # in a bin that is drawn: an accuracy of fewer is mostly chance

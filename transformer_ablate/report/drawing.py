@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from transformer_ablate.report.index import Index
+from transformer_ablate.record.index import Index
 
 # Okabe and Ito's colours that hold on white, then darker ones of Paul Tol's: told apart by colour-blind readers.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#882255", "#999933", "#332288")

@@ -16,6 +16,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from transformer_ablate.metrics.catalogue import Metric, metric_of
+from transformer_ablate.record.index import Bucket, Index
+from transformer_ablate.record.records import RunRecord
 from transformer_ablate.report.artifact_figures import attention_figure, reliability_figure
 from transformer_ablate.report.drawing import (
     STYLE,
@@ -28,11 +31,8 @@ from transformer_ablate.report.drawing import (
     panels_of,
     single_figure,
 )
-from transformer_ablate.report.index import Bucket, Index
-from transformer_ablate.report.metrics_catalogue import Metric, metric_of
 from transformer_ablate.report.pareto import pareto_figure
-from transformer_ablate.report.records import RunRecord
-from transformer_ablate.studies.study import Cell
+from transformer_ablate.study.declarations import Cell
 
 ONE_PANEL = 16  # lines that one panel still shows legibly, their legend beside it
 ONE_CURVE_PANEL = 4

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.report.gating import GATE, PASSING_SHARE, gates
-from transformer_ablate.report.index import Bucket, Index
-from transformer_ablate.report.metrics_catalogue import NEVER_REACHED, metric_of
-from transformer_ablate.report.records import RunRecord
+from transformer_ablate.metrics.catalogue import NEVER_REACHED, metric_of
+from transformer_ablate.record.index import Bucket, Index
+from transformer_ablate.record.records import RunRecord
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.report.views import contrast_metric, p_text, signed
-from transformer_ablate.studies.study import Cell
+from transformer_ablate.study.declarations import Cell
+from transformer_ablate.verdicts.gating import GATE, PASSING_SHARE, gates
 
 KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length
 CLEAREST = 3

@@ -15,13 +15,14 @@ from urllib.parse import quote
 
 import jinja2
 
-from transformer_ablate.report import claims, narrative, study_tables, text_tables, views
+from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import StudyRecord
+from transformer_ablate.report import narrative, study_tables, text_tables, views
 from transformer_ablate.report.figures import Drawing, draw
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.metrics_catalogue import metric_of
-from transformer_ablate.report.recommended import as_config, recommended
-from transformer_ablate.report.records import StudyRecord
 from transformer_ablate.report.tables import latex, long_table, results
+from transformer_ablate.verdicts import claims
+from transformer_ablate.verdicts.recommended import as_config, recommended
 
 SPELLINGS = {"pe": "PE", "ffn": "FFN", "rope": "RoPE"}
 # Groups of metrics that some cells alone measure, and what their tables are called.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_ablate.report.claims import figures, more_seeds, remark
-from transformer_ablate.report.designs import factorial_effects
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.metrics_catalogue import MISSING, metric_of
-from transformer_ablate.report.pareto import pareto_front, split
+from transformer_ablate.metrics.catalogue import MISSING, metric_of
+from transformer_ablate.record.index import Index
 from transformer_ablate.report.views import Entry, Table, contrast_metric, p_text, signed
+from transformer_ablate.stats.designs import factorial_effects
+from transformer_ablate.verdicts.claims import figures, more_seeds, remark
+from transformer_ablate.verdicts.pareto import pareto_front, split
 
 
 def effects_tables(index: Index) -> list[Table]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from transformer_ablate.report.claims import verdicts
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, Metric, metric_of
-from transformer_ablate.report.records import RunRecord, StudyRecord
-from transformer_ablate.report.statistics import Summary, holm, paired_difference
+from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, Metric, metric_of
+from transformer_ablate.record.index import Index
+from transformer_ablate.record.records import RunRecord, StudyRecord
+from transformer_ablate.stats.summary import Summary, holm, paired_difference
+from transformer_ablate.verdicts.claims import verdicts
 
 NO_VERDICT = "all seeds equal: the interval has no width and carries no verdict"
 COLLAPSED = "°"

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.report.index import Index
-from transformer_ablate.report.metrics_catalogue import MISSING, metric_of
-from transformer_ablate.report.statistics import summarise
+from transformer_ablate.metrics.catalogue import MISSING, metric_of
+from transformer_ablate.record.index import Index
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.report.views import Entry, Table, signed
-from transformer_ablate.studies.study import Cell
+from transformer_ablate.stats.summary import summarise
+from transformer_ablate.study.declarations import Cell
 
 # What rows of the model itself are called; every other system is a baseline.
 MODEL = "model"

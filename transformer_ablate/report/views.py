@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.report.gating import GATE, gates
-from transformer_ablate.report.index import Bucket, Index
-from transformer_ablate.report.metrics_catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
-from transformer_ablate.report.statistics import clopper_pearson, summarise
+from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
+from transformer_ablate.record.index import Bucket, Index
 from transformer_ablate.report.tables import mean_and_half_width
-from transformer_ablate.studies.study import Cell
+from transformer_ablate.stats.summary import clopper_pearson, summarise
+from transformer_ablate.study.declarations import Cell
+from transformer_ablate.verdicts.gating import GATE, gates
 
 # What the columns of a group of metrics count, where they are no test sets.
 COUNTED_BY = {"probes": "layer", "gradients": "layer", "throughput": "tokens"}

@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from transformer_ablate.data.examples import Batch
-from transformer_ablate.data.vocabulary import PAD
+from transformer_ablate.tokens import PAD
 from transformer_ablate.training.curve import Curve
 from transformer_ablate.training.module import Seq2SeqModule
 

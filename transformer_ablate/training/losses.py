@@ -8,8 +8,8 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.errors import ConfigError, unknown_name
+from transformer_ablate.tokens import PAD
 
 Reduction = Literal["mean", "none"]
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from transformer_ablate.config import TrainConfig
 from transformer_ablate.core import Seq2Seq, derive_seed
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import PAD
 
 
 class Regime(Protocol):

@@ -13,8 +13,9 @@ from transformer_ablate.config import DataConfig
 from transformer_ablate.data.examples import PackedSequences, Pairs, TestSet
 from transformer_ablate.data.stable import row_hashes, stable_generator
 from transformer_ablate.data.task import Task, TaskData
-from transformer_ablate.data.vocabulary import N_SPECIALS, Vocabulary
+from transformer_ablate.data.vocabulary import Vocabulary
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import N_SPECIALS
 
 RATIOS = (1, 1.25, 1.5, 2, 3, 4)
 HELD_OUT_SHARE = 0.25

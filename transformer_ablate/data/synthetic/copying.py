@@ -11,8 +11,8 @@ import numpy as np
 from transformer_ablate import registry
 from transformer_ablate.data.options import positive
 from transformer_ablate.data.synthetic.base import SyntheticTask
-from transformer_ablate.data.vocabulary import N_SPECIALS
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import N_SPECIALS
 
 
 @registry.TASKS.register("copy")

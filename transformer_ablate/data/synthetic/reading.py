@@ -13,7 +13,7 @@ from transformer_ablate import registry
 from transformer_ablate.data.options import positive
 from transformer_ablate.data.stable import row_hashes
 from transformer_ablate.data.synthetic.base import SyntheticTask
-from transformer_ablate.data.vocabulary import N_SPECIALS
+from transformer_ablate.tokens import N_SPECIALS
 
 PLUS, EQUALS = N_SPECIALS + 10, N_SPECIALS + 11
 

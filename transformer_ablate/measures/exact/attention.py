@@ -9,7 +9,6 @@ from torch import Tensor
 
 from transformer_ablate.config import Recipe
 from transformer_ablate.core.attention import attention_scores, attention_weights
-from transformer_ablate.data.vocabulary import PAD
 from transformer_ablate.measures.exact.base import (
     SEEN,
     TOLERANCE,
@@ -21,6 +20,7 @@ from transformer_ablate.measures.exact.base import (
     small_model,
 )
 from transformer_ablate.registry import NORMS
+from transformer_ablate.tokens import PAD
 
 DRAWS, KEYS, D_K = 2_000, 32, 64
 MOST_OF_ENTROPY, VARIANCE_SHARE = 0.25, 0.05

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_ablate.config import ModelConfig, Recipe
 from transformer_ablate.core import Seq2Seq, build_model
-from transformer_ablate.data.vocabulary import N_SPECIALS
+from transformer_ablate.tokens import N_SPECIALS
 
 
 @dataclass(frozen=True)

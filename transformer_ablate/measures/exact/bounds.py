@@ -13,7 +13,6 @@ from torch import Tensor
 
 from transformer_ablate.config import DataConfig, Recipe
 from transformer_ablate.data import load_task
-from transformer_ablate.data.vocabulary import N_SPECIALS
 from transformer_ablate.measures.calibration import expected_calibration_error
 from transformer_ablate.measures.exact.base import (
     TOLERANCE,
@@ -23,6 +22,7 @@ from transformer_ablate.measures.exact.base import (
     random_tokens,
     small_model,
 )
+from transformer_ablate.tokens import N_SPECIALS
 from transformer_ablate.training.losses import cross_entropy
 
 # The cell whose task these bounds are of, where a study has one.

@@ -1,0 +1,1 @@
+"""Plans to finished runs and their reports: rounds, processes, progress."""

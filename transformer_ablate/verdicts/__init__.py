@@ -1,0 +1,1 @@
+"""Records and rules to verdicts, gates and a recommended recipe."""
