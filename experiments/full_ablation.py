@@ -132,6 +132,7 @@ STUDY = Study(
     steps=Steps(
         "g2p/valid_token_accuracy",
         {"2017": tuple(map(arm_name, FROM_OLD)), "modern": tuple(map(arm_name, FROM_MODERN))},
+        trained_by="python -m experiments.architectures --variants transformer",
     ),
     factorial=Factorial(tuple(FACTORS), {arm_name(levels): levels for levels in FRACTION}, (PER,)),
 )

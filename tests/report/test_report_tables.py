@@ -32,7 +32,7 @@ def with_metrics(run: RunRecord, **metrics: float) -> RunRecord:
 
 
 def test_schema_of_results(make_study: Make) -> None:
-    found = results(make_study(contrasts=[Contrast("rope", "none", "copy/em/1.5")]))
+    found = results(Index(make_study(contrasts=[Contrast("rope", "none", "copy/em/1.5")])))
     assert list(found) == [
         "study", "preset", "question", "environment", "variants", "skipped", "contrasts", "claims",
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_failed_and_diverged_runs_are_listed(make_study: Make) -> None:
             return with_metrics(run, diverged=1.0)
         return run
 
-    variants = results(make_study(change=change))["variants"]
+    variants = results(Index(make_study(change=change)))["variants"]
     failed = [{"cell": "copy", "seed": 1, "error": "OutOfMemoryError: no room", "status": "failed"}]
     assert variants["none"]["failed"] == failed
     assert variants["none"]["metrics"]["copy/em/1"]["seeds"] == [0, 2]
@@ -72,7 +72,7 @@ def test_failed_and_diverged_runs_are_listed(make_study: Make) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_null_with_a_note(make_study: Make, bad: float) -> None:
     record = make_study(change=lambda r: with_metrics(r, em__2=bad, steps_to_tenth=math.nan) if r.seed == 1 else r)
-    text = json.dumps(results(record), allow_nan=False)
+    text = json.dumps(results(Index(record)), allow_nan=False)
     em = json.loads(text)["variants"]["rope"]["metrics"]["copy/em/2"]
     assert em["n"] == 2
     assert em["values"][1] is None
@@ -83,7 +83,7 @@ def test_values_that_are_not_finite_are_null_with_a_note(make_study: Make, bad: 
 
 
 def test_one_seed(make_study: Make) -> None:
-    found = results(make_study(seeds=[4], contrasts=[Contrast("rope", "none", "copy/em/2")]))
+    found = results(Index(make_study(seeds=[4], contrasts=[Contrast("rope", "none", "copy/em/2")])))
     em = found["variants"]["rope"]["metrics"]["copy/em/2"]
     assert em["n"] == 1
     assert em["mean"] == em["values"][0]
@@ -95,12 +95,12 @@ def test_one_seed(make_study: Make) -> None:
 
 def test_without_any_result(make_study: Make) -> None:
     record = make_study(change=lambda r: dataclasses.replace(fail(r, ""), status="missing"))
-    found = results(record)
+    found = results(Index(record))
     assert found["variants"]["rope"]["metrics"] == {}
     assert found["variants"]["rope"]["parameters"] is None
     assert len(found["variants"]["rope"]["failed"]) == 9
-    assert long_table(record).empty
-    assert "rope & 0" in latex(record)
+    assert long_table(Index(record)).empty
+    assert "rope & 0" in latex(Index(record))
 
 
 def test_contrast_by_hand_and_its_family(make_study: Make) -> None:
@@ -114,7 +114,7 @@ def test_contrast_by_hand_and_its_family(make_study: Make) -> None:
             Contrast("rope", "none", "copy/em/3", primary=False),
         ],
     )
-    first, same, skipped, secondary = results(record)["contrasts"]
+    first, same, skipped, secondary = results(Index(record))["contrasts"]
     assert first["effect"] == pytest.approx(0.4)
     assert first["ci_low"] == pytest.approx(0.4 - 4.302653 * 0.1 / math.sqrt(3))
     # The contrast without a p is still one of the two planned primary ones; the skipped arm's is not.
@@ -130,18 +130,18 @@ def test_contrast_by_hand_and_its_family(make_study: Make) -> None:
 def test_unequal_n(make_study: Make) -> None:
     record = make_study(change=lambda r: fail(r) if r.variant == "none" and r.seed else r,
                         contrasts=[Contrast("rope", "none", "copy/em/2")])  # fmt: skip
-    assert results(record)["contrasts"][0]["n"] == 1
+    assert results(Index(record))["contrasts"][0]["n"] == 1
     table = {row[0].text: row[-1].text for row in primary_table(Index(record), record.study.cells[0]).rows}
     assert table == {"none": "1", "sinusoidal": "3", "rope": "3"}
 
 
 def test_a_run_outside_the_study_is_an_error(make_study: Make) -> None:
     with pytest.raises(ValueError, match="'elsewhere'"):
-        results(make_study(change=lambda r: dataclasses.replace(r, cell="elsewhere")))
+        results(Index(make_study(change=lambda r: dataclasses.replace(r, cell="elsewhere"))))
 
 
 def test_long_table(make_study: Make) -> None:
-    frame = long_table(make_study())
+    frame = long_table(Index(make_study()))
     assert not frame.duplicated(["variant", "cell", "metric", "bucket"]).any()
     row = frame[(frame.variant == "rope") & (frame.cell == "copy") & (frame.metric == "em") & (frame.bucket == "1.25")]
     assert row.iloc[0]["ratio"] == 1.25
@@ -206,7 +206,7 @@ def test_latex_is_escaped() -> None:
 
 
 def test_latex_rows_have_the_columns_of_the_head(make_study: Make) -> None:
-    text = latex(make_study(names=["a_b", "50% & more"]))
+    text = latex(Index(make_study(names=["a_b", "50% & more"])))
     assert text.count("\\toprule") == text.count("\\bottomrule") == 3
     assert r"50\% \& more &" in text
     for tabular in text.split("\\begin{tabular}")[1:]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transformer_ablate.metrics.catalogue import NEVER_REACHED, metric_of
 from transformer_ablate.record.index import Bucket, Index
 from transformer_ablate.record.records import RunRecord
+from transformer_ablate.report.blocks import Caution
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.study.declarations import Cell
@@ -18,15 +18,6 @@ from transformer_ablate.verdicts.gating import GATE, PASSING_SHARE, gates
 
 KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length
 CLEAREST = 3
-
-
-@dataclass(frozen=True)
-class Caution:
-    """A box on the page: what is wrong with the runs, and the runs or arms concerned."""
-
-    title: str
-    text: str
-    items: Sequence[str] = ()
 
 
 def tally(index: Index) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import os
@@ -15,25 +14,16 @@ from urllib.parse import quote
 
 import jinja2
 
-from transformer_ablate.metrics.catalogue import metric_of
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import StudyRecord
-from transformer_ablate.report import narrative, study_tables, text_tables, views
-from transformer_ablate.report.figures import Drawing, draw
+from transformer_ablate.report import narrative, study_tables
+from transformer_ablate.report.blocks import Section, Text
+from transformer_ablate.report.figures import draw
+from transformer_ablate.report.sections import RECOMMENDED, VERDICTS_EXPLAINED, Told, sections, title_of
 from transformer_ablate.report.tables import latex, long_table, results
 from transformer_ablate.verdicts import claims
 from transformer_ablate.verdicts.recommended import as_config, recommended
 
-SPELLINGS = {"pe": "PE", "ffn": "FFN", "rope": "RoPE"}
-# Groups of metrics that some cells alone measure, and what their tables are called.
-SPECIAL_GROUPS = {
-    "calibration": "Calibration",
-    "attention": "Attention",
-    "probes": "Position in the encoder's layers",
-    "gradients": "Gradients by layer",
-    "throughput": "Time and memory",
-}
-RECOMMENDED = "recommended.yaml"
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -47,22 +37,22 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
         ValueError: for a run that the record's study does not declare.
         OSError: where ``directory`` cannot be written.
     """
-    index, found = Index(record), results(record)
-    drawings = draw(index)
-    found["tally"] = narrative.tally(index)
-    for drawing in drawings:
+    index = Index(record)
+    found = results(index) | {"tally": narrative.tally(index)}
+    steps = record.study.steps
+    told = Told(index, found, draw(index), recommended(index, steps) if steps is not None else None)
+    for drawing in told.drawings:
         _write(directory / "figures" / f"{drawing.name}.svg", drawing.svg)
         _write(directory / "figures" / f"{drawing.name}.png", drawing.png)
     _write(directory / "results.json", json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    _write(directory / "table.csv", long_table(record).to_csv(index=False, lineterminator="\n"))
-    _write(directory / "table.tex", latex(record))
-    steps = record.study.steps
-    advice = recommended(index, steps) if steps is not None else None
-    if advice is not None:
-        _write(directory / RECOMMENDED, as_config(advice))
-    page = {**_page(index, found, drawings), "recommended": advice.sentence if advice else ""}
-    _write(directory / "report.md", re.sub(r"\n{3,}", "\n\n", _template("report.md.j2").render(page)))
-    return _write(directory / "report.html", _template("report.html.j2").render(page))
+    _write(directory / "table.csv", long_table(index).to_csv(index=False, lineterminator="\n"))
+    _write(directory / "table.tex", latex(index))
+    if told.advice is not None:
+        _write(directory / RECOMMENDED, as_config(told.advice))
+    page = sections(told)
+    _write(directory / "report.md", markdown(page))
+    title = f"{title_of(record.study.name)} ({record.preset})"
+    return _write(directory / "report.html", web_page(title, page, back="../index.html"))
 
 
 def write_overview(folder: Path) -> Path:
@@ -72,115 +62,48 @@ def write_overview(folder: Path) -> Path:
     Returns:
         the page's path; links in it are relative.
     """
-    page, studies = folder / "index.html", []
-    judged = claims.overview(folder)
+    page, found = folder / "index.html", {}
     for file in sorted(folder.glob("*/results.json")):
-        found = json.loads(file.read_text("utf-8"))
-        figures = sorted((file.parent / "figures").glob("*-metric.png"))
-        studies.append(
-            {
-                "title": title_of(found["study"]),
-                "question": found["question"],
-                "preset": found["preset"],
-                "tally": found["tally"],
-                "claims": claims.tally(found["claims"]),
-                "link": _link(file.parent / "report.html", page),
-                "thumbnail": _link(figures[0], page) if figures else "",
-            }
-        )
+        found[file.parent] = json.loads(file.read_text("utf-8"))
+    judged = [(title_of(results["study"]), results["claims"]) for results in found.values() if results["claims"]]
     every = [row for _, rows in judged for row in rows]
-    texts = [(title_of(study), [{**row, **claims.texts(row)} for row in rows]) for study, rows in judged]
-    told = {"tally": claims.tally(every), "studies": texts}
-    text = re.sub(r"\n{3,}", "\n\n", _template("claims.md.j2").render(told))
-    _write(folder / "claims.md", text.rstrip() + "\n")
-    tables = [(title_of(study), study_tables.claims_table(rows)) for study, rows in judged]
-    return _write(page, _template("overview.html.j2").render(studies=studies, claims=tables, tally=told["tally"]))
-
-
-def title_of(study: str) -> str:
-    """A study's name for readers."""
-    words = " ".join(SPELLINGS.get(word, word) for word in study.split("_"))
-    return words[:1].upper() + words[1:]
-
-
-def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> dict[str, Any]:
-    record, cells = index.record, []
-    for cell in index.cells:
-        if not index.arms(cell.name):
-            continue
-        pictures = {d.kind: _picture(d) for d in drawings if d.cell == cell.name}
-        cells.append(
-            {
-                "name": cell.name,
-                "title": cell.title,
-                "metric": metric_of(cell.metric),
-                "figure": pictures.get("metric"),
-                "pictures": [pictures[kind] for kind in ("reliability", "maps") if kind in pictures],
-                "curves": pictures.get("curves"),
-                "primary": views.primary_table(index, cell),
-                "gate": views.gate_table(index, cell),
-                "open": [
-                    t
-                    for t in (
-                        views.gated_table(index, cell),
-                        views.in_distribution_table(index, cell),
-                        views.grouped_table(index, cell, ("convergence", "cost"), "Convergence and cost"),
-                    )
-                    if t
-                ],
-                "further": views.grouped_table(index, cell, ("further",), "As the runs recorded them"),
-                "special": [
-                    t for group in SPECIAL_GROUPS for t in views.group_tables(index, cell, group, SPECIAL_GROUPS[group])
-                ],
-                "by_length": views.by_length_tables(index, cell),
-                "text": text_tables.scores(index, cell),
-                "examples": views.examples_table(index, cell),
-                "text_examples": text_tables.examples(index, cell),
-            }
-        )
-    bases, deltas = views.recipe_tables(index)
-    names = dict.fromkeys(n for cell in index.cells for n in index.metric_names(cell.name))
-    return {
-        "title": title_of(record.study.name),
-        "study": record.study,
-        "preset": record.preset,
-        "tally": narrative.tally(index),
-        "warnings": narrative.warnings(index),
-        "told": _told(index, found["contrasts"]),
-        "cells": cells,
-        "claims": study_tables.claims_table(found["claims"]),
-        "claims_tally": claims.tally(found["claims"]),
-        "pareto": next((_picture(d) for d in drawings if d.kind == "pareto"), None),
-        "front": study_tables.front_sentence(index),
-        "recommended_file": RECOMMENDED,
-        "effects": study_tables.effects_tables(index),
-        "contrasts": views.contrasts_table(index, found["contrasts"]),
-        "not_run": [c for c in found["contrasts"] if not c["planned"]],
-        "data": text_tables.data_notes(index),
-        "skipped": record.skipped,
-        "bases": bases,
-        "deltas": deltas,
-        "definitions": [m for m in map(metric_of, names) if m.group != "further"],
-        "environment": dict(record.environment),
-    }
-
-
-def _told(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """For each cell its title and what came out."""
-    cells = [cell for cell in index.cells if index.arms(cell.name)]
-    told = narrative.sentences(index, contrasts)
-    return [
-        (title, [*lines, *text_tables.sentences(index, cell)]) for cell, (title, lines) in zip(cells, told, strict=True)
+    said = f"{claims.tally(every)}. Verdicts are computed from the stored per-seed values and each claim's rule, "
+    said += "declared beforehand unless a note of its study says that it was changed. Effects are followed by their "
+    said += "95 % interval."
+    told = [Section("Claims", [Text(said), Text(VERDICTS_EXPLAINED, soft=True)], level=1)]
+    told += [
+        Section(title, [table]) for title, rows in judged if (table := study_tables.claims_table(rows)) is not None
     ]
+    _write(folder / "claims.md", markdown(told))
+    cards = [_card(where, results, page) for where, results in found.items()]
+    return _write(page, web_page("Studies", told if judged else [], cards=cards))
 
 
-def _picture(drawing: Drawing) -> dict[str, str]:
-    data = base64.b64encode(drawing.svg).decode("ascii")
+def _card(folder: Path, results: dict[str, Any], page: Path) -> dict[str, str]:
+    """What the overview says of one study."""
+    tally, figures = results["tally"], sorted((folder / "figures").glob("*-metric.png"))
+    counts = [f"{tally['finished']} of {tally['planned']} runs finished", f"{tally['failed']} failed"]
+    counts += [f"{tally[name]} {name}" for name in ("interrupted", "missing") if tally[name]]
+    seeds = f"{tally['seeds']} seed{'' if tally['seeds'] == 1 else 's'}"
+    told = f"Preset {results['preset']}; {seeds}; {', '.join(counts)}, {tally['diverged']} diverged. "
     return {
-        "uri": f"data:image/svg+xml;base64,{data}",
-        "path": f"figures/{drawing.name}.png",
-        "caption": drawing.caption,
+        "title": title_of(results["study"]),
+        "question": results["question"],
+        "counts": f"{told}Claims: {claims.tally(results['claims'])}.",
+        "link": _link(folder / "report.html", page),
+        "thumbnail": _link(figures[0], page) if figures else "",
     }
+
+
+def web_page(title: str, page: Sequence[Section], back: str = "", **more: Any) -> str:
+    """Sections as one HTML file that needs no other; ``more`` goes to the template."""
+    return _template("page.html.j2").render(title=title, sections=page, back=back, **more)
+
+
+def markdown(page: Sequence[Section]) -> str:
+    """Sections as Markdown."""
+    text = _template("page.md.j2").render(sections=page)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def _template(name: str) -> jinja2.Template:

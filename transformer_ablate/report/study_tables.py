@@ -7,7 +7,8 @@ from typing import Any
 
 from transformer_ablate.metrics.catalogue import MISSING, metric_of
 from transformer_ablate.record.index import Index
-from transformer_ablate.report.views import Entry, Table, contrast_metric, p_text, signed
+from transformer_ablate.report.blocks import Entry, Table
+from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.stats.designs import factorial_effects
 from transformer_ablate.verdicts.claims import figures, more_seeds, remark
 from transformer_ablate.verdicts.pareto import pareto_front, split
@@ -55,7 +56,7 @@ def claims_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
             figures(row),
         ]
         lines.append([*map(Entry, texts), Entry(str(row["n"])), Entry(row["rule"]), Entry(remark(row))])
-    return Table("Claims and what the stored values say of them", [Entry(h) for h in header], lines)
+    return Table("Claims and what the stored values say of them", [Entry(h) for h in header], lines, "words")
 
 
 def front_sentence(index: Index) -> str:

@@ -1,4 +1,4 @@
-"""``StudyRecord`` to ``results.json``, ``table.csv`` and ``table.tex``."""
+"""A study's record to ``results.json``, ``table.csv`` and ``table.tex``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, Metric, metric_of
 from transformer_ablate.record.index import Index
-from transformer_ablate.record.records import RunRecord, StudyRecord
+from transformer_ablate.record.records import RunRecord
 from transformer_ablate.stats.summary import Summary, holm, paired_difference
 from transformer_ablate.verdicts.claims import verdicts
 
@@ -24,14 +24,14 @@ LATEX_ESCAPES = {
 }  # fmt: skip
 
 
-def results(record: StudyRecord) -> dict[str, Any]:
+def results(index: Index) -> dict[str, Any]:
     """The content of ``results.json``: strictly valid JSON, in which a number that does not exist is null with a note.
 
     ``metrics`` maps ``CELL/METRIC[/BUCKET]`` to mean, 95 % t-interval, n and the per-seed ``values`` (aligned with
     ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status. ``base``,
     ``parameters`` and ``flops`` are those of the arm's first cell; ``cells`` has them for each.
     """
-    index = Index(record)
+    record = index.record
     return {
         "study": record.study.name,
         "preset": record.preset,
@@ -166,11 +166,11 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def long_table(record: StudyRecord) -> pd.DataFrame:
+def long_table(index: Index) -> pd.DataFrame:
     """One row a variant x metric key: the content of ``table.csv``. Missing numbers are empty."""
     columns = ["variant", "cell", "metric", "bucket", "ratio", "n", "mean", "sd", "ci_low", "ci_high", "excluded",
                "seeds", "values"]  # fmt: skip
-    index, rows = Index(record), []
+    rows = []
     for cell in index.cells:
         for key in index.keys(cell.name):
             name, _, bucket_name = key.partition("/")
@@ -200,9 +200,8 @@ def mean_and_half_width(metric: Metric, summary: Summary, runs: int) -> str:
     return text if summary.n == runs else f"{text} (n = {summary.n})"
 
 
-def latex(record: StudyRecord) -> str:
+def latex(index: Index) -> str:
     """The content of ``table.tex``: one booktabs tabular a cell, rows = variants, columns = test buckets."""
-    index = Index(record)
     parts = [
         "% Needs \\usepackage{booktabs}. Mean ± half-width of the 95 % t-interval over seeds; n: finished seeds.\n"
         "% A small circle: all seeds agree, the interval has no width and carries no verdict."

@@ -13,8 +13,9 @@ from typing import Any
 
 from transformer_ablate.metrics.catalogue import MISSING, metric_of
 from transformer_ablate.record.index import Index
+from transformer_ablate.report.blocks import Entry, Table
 from transformer_ablate.report.tables import mean_and_half_width
-from transformer_ablate.report.views import Entry, Table, signed
+from transformer_ablate.report.views import signed
 from transformer_ablate.stats.summary import summarise
 from transformer_ablate.study.declarations import Cell
 
@@ -184,7 +185,7 @@ def examples(index: Index, cell: Cell) -> list[tuple[str, Table]]:
         if rows:
             header = [Entry(h) for h in ("Seed", "Source", "Reference", "Output", "")]
             caption = f"{arm}: {len(rows)} examples drawn at random, good and bad alike"
-            tables.append((arm, Table(caption, header, rows)))
+            tables.append((arm, Table(caption, header, rows, "text")))
     return tables
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
 from transformer_ablate.record.index import Bucket, Index
+from transformer_ablate.report.blocks import Entry, Table, table
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.stats.summary import clopper_pearson, summarise
 from transformer_ablate.study.declarations import Cell
@@ -18,28 +18,6 @@ from transformer_ablate.verdicts.gating import GATE, gates
 # What the columns of a group of metrics count, where they are no test sets.
 COUNTED_BY = {"probes": "layer", "gradients": "layer", "throughput": "tokens"}
 EXAMPLES_EACH = 2
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One place in a table: its text, and what a pointer held over it shows."""
-
-    text: str
-    tip: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table; the first column holds row headings where ``headed``."""
-
-    caption: str
-    header: Sequence[Entry]
-    rows: Sequence[Sequence[Entry]]
-    headed: bool = True
-
-
-def _table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]], headed: bool = True) -> Table:
-    return Table(caption, [Entry(h) for h in header], [[Entry(t) for t in row] for row in rows], headed)
 
 
 def entry(index: Index, cell: str, variant: str, key: str) -> Entry:
@@ -110,7 +88,7 @@ def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Tab
     keys = [k for k in index.keys(cell.name) if metric_of(k).group == group]
     names = list(dict.fromkeys(k.partition("/")[0] for k in keys))
     single = [k for k in keys if len(index.buckets(cell.name, k.partition("/")[0])) == 1]
-    tables = [table] if (table := _by_key(index, cell, single, caption)) else []
+    tables = [whole] if (whole := _by_key(index, cell, single, caption)) else []
     for name in names:
         metric, buckets = metric_of(name), index.buckets(cell.name, name)
         if len(buckets) > 1:
@@ -149,7 +127,7 @@ def gate_table(index: Index, cell: Cell) -> Table | None:
         bounds = MISSING if interval is None else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
         rows.append([gate.variant, f"{gate.k}/{gate.n}", bounds, gate.state])
     caption = f"In-distribution gate: seeds with exact match ≥ {GATE:g} at or below the longest training length"
-    return _table(caption, ["Variant", "Seeds", "95 % interval", "State"], rows) if rows else None
+    return table(caption, ["Variant", "Seeds", "95 % interval", "State"], rows) if rows else None
 
 
 def gated_table(index: Index, cell: Cell) -> Table | None:
@@ -167,7 +145,7 @@ def gated_table(index: Index, cell: Cell) -> Table | None:
             row.append(mean_and_half_width(metric, summarise(values), len(passing)) if values else MISSING)
         rows.append([*row, str(len(passing))])
     caption = f"Exact match over the seeds that pass the gate (in-distribution exact match ≥ {GATE:g})"
-    return _table(caption, ["Variant", *(b.label for b in buckets), "n"], rows)
+    return table(caption, ["Variant", *(b.label for b in buckets), "n"], rows)
 
 
 def contrast_metric(index: Index, key: str) -> str:
@@ -195,7 +173,7 @@ def contrasts_table(index: Index, contrasts: Sequence[dict[str, Any]]) -> Table 
             label = contrast_metric(index, row["metric"])
             rows.append([f"{row['a']} − {row['b']}", label, effect, interval, *p_values, str(row["n"]), family, note])
     header = ["Contrast", "Measure", "Effect", "95 % interval", "p", "Holm p", "sign-flip p", "n", "Family", "Note"]
-    return _table("Declared contrasts a − b, paired by seed", header, rows) if rows else None
+    return table("Declared contrasts a − b, paired by seed", header, rows) if rows else None
 
 
 def signed(text: str) -> str:
@@ -218,7 +196,7 @@ def examples_table(index: Index, cell: Cell) -> Table | None:
             texts = [str(example.get(k, "")) for k in ("bucket", "source", "reference", "output")]
             rows.append([arm, str(seed), *texts, "=" if example.get("correct", texts[2] == texts[3]) else "≠"])
     header = ["Variant", "Seed", "Test set", "Source", "Reference", "Output", ""]
-    return _table("Examples drawn at random, good and bad alike", header, rows) if rows else None
+    return table("Examples drawn at random, good and bad alike", header, rows, "text") if rows else None
 
 
 def recipe_tables(index: Index) -> tuple[Table | None, Table | None]:
@@ -226,11 +204,11 @@ def recipe_tables(index: Index) -> tuple[Table | None, Table | None]:
     recipes = index.record.recipes
     fields = list(dict.fromkeys(f for recipe in recipes.values() for f in recipe))
     rows = [[f, *(str(recipe.get(f, MISSING)) for recipe in recipes.values())] for f in fields]
-    bases = _table("Base recipes, as resolved for this preset", ["Field", *recipes], rows) if rows else None
+    bases = table("Base recipes, as resolved for this preset", ["Field", *recipes], rows, "text") if rows else None
     deltas = [["cell", c.name, _delta(c.fields(index.record.preset)), f"base {c.base}"] for c in index.cells]
     deltas += [["arm", v, _delta(index.variants[v].delta), index.variants[v].why] for v in index.arms()]
     header = ["", "Name", "Differs from the base in", ""]
-    return bases, _table("What differs", header, deltas) if deltas else None
+    return bases, table("What differs", header, deltas, "text") if deltas else None
 
 
 def _delta(delta: Any) -> str:

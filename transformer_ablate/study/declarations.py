@@ -151,10 +151,12 @@ class Steps:
     Attributes:
         metric: ``CELL/METRIC[/BUCKET]``, of validation data: what the recommendation is chosen by.
         changes: arm to the arms that are one change away from it.
+        trained_by: the command that trains a recipe, but for ``--config FILE``; the report prints it.
     """
 
     metric: str
     changes: Mapping[str, tuple[str, ...]]
+    trained_by: str = ""
 
 
 @dataclass(frozen=True)
