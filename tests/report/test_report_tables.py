@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformer_ablate.metrics.catalogue import CATALOGUE, metric_of
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord, StudyRecord
-from transformer_ablate.report.tables import escape_latex, latex, long_table, results
+from transformer_ablate.report.tables import latex, long_table, results
 from transformer_ablate.report.views import entry, group_tables, grouped_table, primary_table
 from transformer_ablate.study.declarations import Contrast
 from transformer_ablate.verdicts.gating import gates
@@ -199,10 +199,10 @@ def test_gate(make_study: Make) -> None:
     }
 
 
-def test_latex_is_escaped() -> None:
-    assert escape_latex("a_b & 50% {x} \\y $z$ #1 ~^\n<") == (
-        r"a\_b \& 50\% \{x\} \textbackslash{}y \$z\$ \#1 \textasciitilde{}\textasciicircum{} \textless{}"
-    )
+def test_latex_is_escaped(make_study: Make) -> None:
+    text = latex(Index(make_study(names=["a_b & 50% {x} \\y $z$ #1 ~^\n<±"], cells=["g2p"])))
+    assert r"a\_b \& 50\% \{x\} \textbackslash y \$z\$ \#1 \textasciitilde \textasciicircum \space \textless{}$\pm$ &" in text
+    assert "±" not in text
 
 
 def test_latex_rows_have_the_columns_of_the_head(make_study: Make) -> None:

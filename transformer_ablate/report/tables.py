@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,13 +16,11 @@ from transformer_ablate.verdicts.claims import verdicts
 
 NO_VERDICT = "all seeds equal: the interval has no width and carries no verdict"
 COLLAPSED = "°"
-LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "×": r"$\times$", "±": r"$\pm$", "–": "--", "°": r"$^\circ$",
-    "−": "$-$",
-    "↑": r"$\uparrow$", "↓": r"$\downarrow$",
-}  # fmt: skip
+# What pandas leaves as it is and LaTeX's usual fonts lack, or show as something else.
+LATEX_SIGNS = str.maketrans({
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "×": r"$\times$",
+    "±": r"$\pm$", "–": "--", "°": r"$^\circ$", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
+})  # fmt: skip
 
 
 def results(index: Index) -> dict[str, Any]:
@@ -201,29 +200,27 @@ def mean_and_half_width(metric: Metric, summary: Summary, runs: int) -> str:
 
 
 def latex(index: Index) -> str:
-    """The content of ``table.tex``: one booktabs tabular a cell, rows = variants, columns = test buckets."""
+    """The content of ``table.tex``: one booktabs table a cell, rows = variants, columns = test buckets."""
     parts = [
         "% Needs \\usepackage{booktabs}. Mean ± half-width of the 95 % t-interval over seeds; n: finished seeds.\n"
-        "% A small circle: all seeds agree, the interval has no width and carries no verdict."
+        "% A small circle: all seeds agree, the interval has no width and carries no verdict.\n"
     ]
     for cell in index.cells:
-        metric, buckets, arms = metric_of(cell.metric), index.buckets(cell.name, cell.metric), index.arms(cell.name)
-        if not arms:
-            continue
-        caption = f"{cell.title}: {metric.label} {metric.arrow}".strip()
-        lines = [f"% {' '.join(caption.split())}", f"\\begin{{tabular}}{{l{'r' * (len(buckets) + 1)}}}", "\\toprule"]
-        heading = f"\\multicolumn{{{len(buckets) + 2}}}{{l}}{{{escape_latex(caption)}}} \\\\"
-        header = ["Variant", *(escape_latex(b.label or metric.label) for b in buckets), "$n$"]
-        lines += [heading, "\\midrule", " & ".join(header) + " \\\\", "\\midrule"]
-        for variant in arms:
+        metric, buckets, rows = metric_of(cell.metric), index.buckets(cell.name, cell.metric), []
+        for variant in index.arms(cell.name):
             n = len(index.finished(cell.name, variant))
             summaries = [index.summary(cell.name, variant, b.key(cell.metric)) for b in buckets]
-            row = [variant, *(mean_and_half_width(metric, s, n) for s in summaries), str(n)]
-            lines.append(" & ".join(map(escape_latex, row)) + " \\\\")
-        parts.append("\n".join([*lines, "\\bottomrule", "\\end{tabular}"]))
-    return "\n\n".join(parts) + "\n"
+            rows.append([variant, *(mean_and_half_width(metric, s, n) for s in summaries), str(n)])
+        if rows:
+            header = ["Variant", *(b.label or metric.label for b in buckets), "n"]
+            parts.append(_tabular(f"{cell.title}: {metric.label} {metric.arrow}".strip(), header, rows))
+    return "\n".join(parts)
 
 
-def escape_latex(text: str) -> str:
-    """``text`` with every character special to LaTeX escaped, on one line."""
-    return "".join(LATEX_ESCAPES.get(c, c) for c in " ".join(text.split()))
+def _tabular(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table by pandas, which escapes what has a meaning in LaTeX; the signs that its fonts lack are set here."""
+    lines = [[" ".join(text.split()) for text in row] for row in rows]
+    style = pd.DataFrame(lines, columns=list(header)).style.hide(axis="index").format(escape="latex")
+    style = style.format_index(escape="latex", axis="columns")
+    text = style.to_latex(hrules=True, column_format="l" + "r" * (len(header) - 1))
+    return f"% {' '.join(caption.split())}\n{text}".translate(LATEX_SIGNS)
