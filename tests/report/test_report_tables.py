@@ -201,8 +201,11 @@ def test_gate(make_study: Make) -> None:
 
 def test_latex_is_escaped(make_study: Make) -> None:
     text = latex(Index(make_study(names=["a_b & 50% {x} \\y $z$ #1 ~^\n<±"], cells=["g2p"])))
-    assert r"a\_b \& 50\% \{x\} \textbackslash y \$z\$ \#1 \textasciitilde \textasciicircum \space \textless{}$\pm$ &" in text
-    assert "±" not in text
+    assert (
+        r"a\_b \& 50\% \{x\} \textbackslash y \$z\$ \#1 \textasciitilde \textasciicircum \space \textless{}$\pm$ &"
+        in text
+    )
+    assert "±" not in text.partition("tabular")[2]
 
 
 def test_latex_rows_have_the_columns_of_the_head(make_study: Make) -> None:

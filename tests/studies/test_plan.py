@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 
 from experiments.pe_extrapolation import STUDY
@@ -49,6 +52,21 @@ def test_every_variant_of_a_seed_sees_the_same_data_in_the_same_order() -> None:
         orders.setdefault(run.seed, set()).add(b"".join(ids.tobytes() for ids in batches))
     assert {seed: len(found) for seed, found in orders.items()} == {0: 1, 1: 1}
     assert orders[0] != orders[1]
+
+
+def test_titles_are_of_the_corpus_that_is_learnt(tmp_path: Path) -> None:
+    from experiments.weight_tying import STUDY as TYING
+
+    file = tmp_path / "mine.tsv"
+    words = [hashlib.sha256(str(i).encode()).hexdigest()[:8] for i in range(600)]
+    file.write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    cell = next(cell for cell in TYING.cells if cell.base == "text")
+    fields = {"data.source": str(file), "data.tokenizer": "char", "data.tokenizer_size": 40}
+    plan = make_plan(TYING, "smoke", cells=[cell.name], overrides=fields)
+    titles = {c.name: c.title for c in plan.study.cells}
+    assert titles[cell.name] == f"translation of {file}: column 0 to column 1"
+    unchanged = make_plan(TYING, "smoke", cells=[cell.name]).study.cells
+    assert unchanged == TYING.cells
 
 
 def test_seeds_come_before_arms_so_that_a_broken_off_sweep_is_balanced(study: Study) -> None:

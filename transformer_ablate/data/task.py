@@ -44,6 +44,7 @@ class TaskData:
         scorer: how outputs are scored as text; None where they are no text.
         alignment: which source symbol each target symbol comes from, where the task knows.
         notes: what people should know about the data, e.g. what was left out; one line each.
+        title: what is learnt of which corpus, for readers; empty where a study's own words say it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TaskData:
     scorer: TextScorer | None = None
     alignment: Alignment = unaligned
     notes: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def longest_source(self) -> int:

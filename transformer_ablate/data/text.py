@@ -132,6 +132,7 @@ class TextTask(Task):
             exact=False,
             scorer=TextScorer.for_text(targets),
             notes=(*examples.notes, f"{' to '.join(examples.corpus.columns)}, {limit}: {sizes}"),
+            title=f"{config.task} of {examples.corpus.name}: {' to '.join(examples.corpus.columns)}",
             columns=examples.corpus.columns,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from transformer_ablate.measures.names import EXCLUSIVE
 from transformer_ablate.study.declarations import SEEDS, USUAL_MEASURES, Cell, Study, Variant, resolved, within
 from transformer_ablate.study.recipes import base_recipe
 
+# What says which texts are learnt: where the user names them, the declared title is not theirs.
+CORPUS_FIELDS = ("data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
 # A cell is its task and its split: naming one on the command line selects cells instead of renaming what they measure.
 CELL_FIELDS = ("data.task", "data.split")
 
@@ -154,6 +157,8 @@ def make_plan(
             "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in chosen)
         )
     hashes = {recipe.data: _check(recipe) for _, _, recipe, _ in arm_recipes}
+    if not overrides.keys().isdisjoint(CORPUS_FIELDS):
+        study = _titled_by_data(study, {cell.name: recipe for _, cell, recipe, _ in arm_recipes})
     runs = []
     for seed in seeds:
         for arm, cell, recipe, delta in arm_recipes:
@@ -175,6 +180,13 @@ def make_plan(
                 )
             )
     return Plan(study, preset, tuple(runs), (*skipped_cells, *skipped_arms, *study.left_out), bases)
+
+
+def _titled_by_data(study: Study, recipes: Mapping[str, Recipe]) -> Study:
+    """The study with the titles of the user's own corpus in the place of those that speak of another."""
+    titles = {name: load_task(recipe.data).title for name, recipe in recipes.items()}
+    cells = (dataclasses.replace(cell, title=titles.get(cell.name) or cell.title) for cell in study.cells)
+    return dataclasses.replace(study, cells=tuple(cells))
 
 
 def _choose_cells(
