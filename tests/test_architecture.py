@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.architecture import ROOMS, imports, modules, room_of
+from scripts.architecture import PICTURE, ROOMS, arrows, imports, modules, picture, room_of
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 445
@@ -72,3 +72,9 @@ def test_mlflow_is_known_in_one_room() -> None:
         if any(word.split(".")[0] == "mlflow" for word in found):
             knowing.add(room_of(name))
     assert knowing == {"record"}
+
+
+def test_the_picture_is_of_the_imports_as_they_are() -> None:
+    assert PICTURE.read_text("utf-8") == picture(), "python -m scripts.architecture draws it anew"
+    assert arrows()["report", "record"] > 0
+    assert arrows()["record", "report"] == 0
