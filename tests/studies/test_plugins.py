@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate import plugins, registry
-from transformer_ablate.cli.studies import run, with_plugins
+from transformer_ablate.cli import run
+from transformer_ablate.cli.studies import with_plugins
 from transformer_ablate.config import Recipe
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.plugins import VARIABLE, load_inherited, load_plugin

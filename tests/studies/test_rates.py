@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.run.rates import best_factors, grid_plan, parse_grid, with_rates

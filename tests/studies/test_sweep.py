@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.record.store import Store
 from transformer_ablate.run.launchers import LocalLauncher
 from transformer_ablate.study.declarations import Study

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.record.store import Store
 from transformer_ablate.run.launchers import LocalLauncher
 from transformer_ablate.stats.summary import summarise
