@@ -34,7 +34,6 @@ from transformer_ablate.cli import studies as cli
         ("--seed-list a", "--seed-list", "a", "integers"),
         ("--train.seed -1", "train.seed", "-1", "at least 0"),
         ("--workers 0", "--workers", "0", "at least 1"),
-        ("--launcher cloud", "--launcher", "cloud", "local"),
         ("--accelerator tpu", "--accelerator", "tpu", "auto, cpu, gpu"),
         ("--precision 8", "train.precision", "8", "32-true"),
         ("--model.nheads 4", "option", "--model.nheads", "--model.n_heads"),

@@ -49,7 +49,6 @@ def build_parser(program: str) -> ArgumentParser:
     add("--variants", help="arms to run, e.g. rope,sinusoidal; all for every one (default: the preset's)")
     add("--cells", help="tasks to run, by the names that the plan prints; all for every one (default: the preset's)")
     add("--workers", type=int, help="training processes at a time (default: one a core; one with a GPU)")
-    add("--launcher", default="local", help="where runs are computed: local")
     add("--tracking-uri", help="MLflow store (default: MLFLOW_TRACKING_URI, else mlflow.db in the project)")
     add("--output", help="folder of the reports (default: reports/ in the project)")
     add("--plugin", action="append", help="a Python file with components, tasks and VARIANTS of your own; repeatable")
@@ -60,7 +59,6 @@ def build_parser(program: str) -> ArgumentParser:
     add("--fail-fast", action="store_true", help="stop at the first run that fails")
     add("--report-only", action="store_true", help="train nothing, write the reports")
     add("--accelerator", default="auto", help=f"{', '.join(ACCELERATORS)} (default: auto)")
-    add("--devices", type=int, default=1, help="devices of one run (default: 1)")
     add("--device-tflops", type=float, default=100.0, help="TFLOP/s that a device sustains, for the hours of a dry run")
     add("--precision", help="short for --train.precision")
     for group, config in GROUPS.items():
@@ -169,14 +167,11 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
     options, overrides = parse(argv, program)
     check_choice("--preset", options.preset, PRESETS)
-    check_choice("--launcher", options.launcher, ("local",))
     check_choice("--accelerator", options.accelerator, ACCELERATORS)
     accelerator = _accelerator(options.accelerator)
     check_at_least("--workers", options.workers, 1)
     if not options.device_tflops > 0:
         raise ConfigError("--device-tflops", options.device_tflops, "a number above 0")
-    if options.devices != 1:
-        raise ConfigError("--devices", options.devices, "1: a run on several devices is not built yet")
     seeds = chosen_seeds(options, overrides)
     variants, cells = (
         None if given is None else [name.strip() for name in given.split(",") if name.strip()]
@@ -202,7 +197,6 @@ def _run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:
         fail_fast=options.fail_fast,
         report_only=options.report_only,
         accelerator=accelerator,
-        devices=options.devices,
     )
     for plan in plans:
         print(describe_plan(plan), flush=True)
