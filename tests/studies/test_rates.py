@@ -27,7 +27,7 @@ def plan_of(study: Study) -> Plan:
 def records(grid: Plan, losses: Callable[[str, float], float]) -> list[RunRecord]:
     """A finished run for each of the grid's, whose validation loss is ``losses(variant, rate)``."""
     return [
-        RunRecord(r.variant, r.cell, r.seed, r.fingerprint, "finished",
+        RunRecord(variant=r.variant, cell=r.cell, seed=r.seed, fingerprint=r.fingerprint, status="finished",
                   metrics={"valid_nll": losses(r.variant, r.recipe.train.lr)})
         for r in grid.runs
     ]  # fmt: skip

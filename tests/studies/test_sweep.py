@@ -16,9 +16,9 @@ import pytest
 
 from transformer_ablate import cli
 from transformer_ablate.record.store import Store
-from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.run.launchers import Job, LocalLauncher
 from transformer_ablate.study.declarations import Study
-from transformer_ablate.study.plan import Job, PlannedRun, make_plan
+from transformer_ablate.study.plan import PlannedRun, make_plan
 from transformer_ablate.training.curve import COLUMNS
 
 
@@ -100,11 +100,11 @@ def test_each_study_is_reported_when_its_own_runs_are_through(
 def test_a_report_that_cannot_be_written_stops_no_training(
     invoke: Callable[..., tuple[int, str]], study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformer_ablate.run import sweep
+    from transformer_ablate.run import reporting
 
     longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in study.cells)
     later = dataclasses.replace(study, name="later", cells=longer)
-    write, tries = sweep.write_report, []
+    write, tries = reporting.write_report, []
 
     def broken_once(*args: Any) -> Path:
         tries.append(args)
@@ -112,7 +112,7 @@ def test_a_report_that_cannot_be_written_stops_no_training(
             raise ValueError("a drawing failed")
         return write(*args)
 
-    monkeypatch.setattr(sweep, "write_report", broken_once)
+    monkeypatch.setattr(reporting, "write_report", broken_once)
     status, out = invoke([study, later], "--seeds", "1", "--workers", "1")
     assert status == 0
     assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
@@ -238,7 +238,7 @@ def launch(study: Study, store: Store) -> Callable[..., dict[str, str]]:
 
         def prepare(planned: PlannedRun) -> Job:
             run_id = "nowhere" if planned.variant in broken else store.start_run(planned, parent, {})
-            return Job(planned, run_id, store.uri, "cpu", 1)
+            return Job(planned, run_id, store.uri, "cpu")
 
         LocalLauncher(1, [run.recipe.data for run in plan.runs]).run(plan.runs, prepare, watcher)
         return {name.split("/")[1]: error for name, error in watcher.outcomes.items()}

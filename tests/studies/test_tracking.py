@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate.paths import project_root, source_hash
-from transformer_ablate.record.store import RunResult, Store, default_uri, local_path
-from transformer_ablate.study.declarations import Study
+from transformer_ablate.record.reading import default_uri, local_path
+from transformer_ablate.record.records import Result
+from transformer_ablate.record.store import Store
+from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 from transformer_ablate.study.plan import PlannedRun, make_plan
 
 CURVE = {"step": [1.0, 2.0], "nll": [3.0, 2.0], "tokens": [10.0, 20.0], "seconds": [0.1, 0.2], "lr": [1.0, 1.0]}
@@ -27,12 +29,12 @@ def planned(study: Study) -> PlannedRun:
     return make_plan(study, "smoke").runs[0]
 
 
-def result(**metrics: float) -> RunResult:
+def result(**metrics: float) -> Result:
     example = {"bucket": "1", "source": "ä <b>", "reference": "x", "output": "y"}
-    return RunResult(metrics, CURVE, [("1", 1.0, 20)], [example], {"predictions": [example]})
+    return Result(metrics, CURVE, [("1", 1.0, 20)], [example], USUAL_MEASURES, tables={"predictions": [example]})
 
 
-def record(store: Store, planned: PlannedRun, study: Study, outcome: RunResult) -> str:
+def record(store: Store, planned: PlannedRun, study: Study, outcome: Result) -> str:
     """Enters a finished run; its id."""
     parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
     run_id = store.start_run(planned, parent, {})
@@ -53,7 +55,7 @@ def test_a_result_comes_back_as_it_went_in(store: Store, study: Study, planned: 
 
 def test_scores_of_text_and_notes_come_back(store: Store, study: Study, planned: PlannedRun) -> None:
     rows = [{"bucket": "1", "system": "model", "chrf": 12.5, "chrf_signature": "nrefs:1|case:mixed"}]
-    outcome = dataclasses.replace(result(em=1.0), text_scores=rows, notes=("10 records read",))
+    outcome = dataclasses.replace(result(em=1.0), text_scores=rows, data_notes=("10 records read",))
     run_id = record(store, planned, study, outcome)
     (back,) = store.records([planned])
     assert (back.text_scores, list(back.data_notes)) == (rows, ["10 records read"])
@@ -124,7 +126,7 @@ def test_running_and_interrupted_runs_are_no_results(store: Store, study: Study,
     assert [r.status for r in store.records([planned])] == ["missing"]
     store.end_run(store.start_run(planned, parent, {}), "interrupted")
     assert [r.status for r in store.records([planned])] == ["interrupted"]
-    assert store.finished([planned.fingerprint]) == set()
+    assert store.measured([planned.fingerprint]) == {}
     record(store, planned, study, result(em=1.0))
     store.end_run(store.start_run(planned, parent, {}), "interrupted")
     assert [r.status for r in store.records([planned])] == ["finished"]  # breaking off a repetition takes nothing away
@@ -135,7 +137,7 @@ def test_a_result_whose_files_are_gone_is_missing(store: Store, study: Study, pl
     folder = local_path(run.info.artifact_uri)
     assert folder is not None
     (folder / "result.json").unlink()
-    assert store.finished([planned.fingerprint]) == set()
+    assert store.measured([planned.fingerprint]) == {}
     assert [r.status for r in store.records([planned])] == ["missing"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transformer_ablate.config import Recipe, check_values
@@ -57,38 +56,6 @@ class PlannedRun:
     def name(self) -> str:
         """How people call it."""
         return f"{self.cell}/{self.variant}/seed{self.seed}"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run left behind that another measure can be made from.
-
-    Attributes:
-        checkpoint: file.
-        curve: columns of its training curve.
-    """
-
-    checkpoint: Path
-    curve: Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A planned run, where to record it and on what to compute it.
-
-    Attributes:
-        planned: what to run.
-        run_id, tracking_uri: the open child run in the store.
-        accelerator, devices: as Lightning names them.
-        trained: checkpoint and training curve of a run that is trained already and lacks only measures; None to train.
-    """
-
-    planned: PlannedRun
-    run_id: str
-    tracking_uri: str
-    accelerator: str
-    devices: int
-    trained: Trained | None = None
 
 
 @dataclass(frozen=True)
