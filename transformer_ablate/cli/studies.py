@@ -39,22 +39,15 @@ def run_studies(studies: Sequence[Study], argv: Sequence[str], program: str) -> 
 
     # Only now what takes seconds to import: a typing mistake is answered at once.
     from transformer_ablate.run.estimate import operations, print_operations
+    from transformer_ablate.run.outlook import describe_plan, estimate
     from transformer_ablate.run.rates import grid_plan, parse_grid
-    from transformer_ablate.run.sweep import Options, Tally, choose_rates, describe_plan, estimate, run_sweep
     from transformer_ablate.study.plan import make_plan
 
     factors = parse_grid(options.lr_grid) if options.lr_grid is not None else ()
     studies = [with_plugins(study, plugins) for study in studies]
     plans = [make_plan(study, options.preset, seeds, variants, overrides, cells) for study in studies]
-    how = Options(
-        workers=options.workers or _default_workers(accelerator),
-        tracking_uri=options.tracking_uri,
-        output=Path(options.output).resolve() if options.output else project_root() / "reports",
-        fresh=options.fresh,
-        fail_fast=options.fail_fast,
-        report_only=options.report_only,
-        accelerator=accelerator,
-    )
+    workers = options.workers or _default_workers(accelerator)
+    known = options.tracking_uri, workers, options.fresh, options.report_only
     for plan in plans:
         print(describe_plan(plan), flush=True)
     if options.preset == "full" and accelerator != "gpu":
@@ -67,10 +60,22 @@ def run_studies(studies: Sequence[Study], argv: Sequence[str], program: str) -> 
             grids = [grid_plan(plan, factors) for plan in plans]
             runs = sum(len(grid.runs) for grid in grids)
             print(f"learning rates: {runs} runs at the first seed, {len(factors)} rates an arm, come first", flush=True)
-            print(estimate(grids, how), flush=True)
-        print(estimate(plans, how), flush=True)
+            print(estimate(grids, *known), flush=True)
+        print(estimate(plans, *known), flush=True)
     if options.dry_run:
         return OK
+
+    from transformer_ablate.run.sweep import Options, Tally, choose_rates, run_sweep
+
+    how = Options(
+        workers=workers,
+        tracking_uri=options.tracking_uri,
+        output=Path(options.output).resolve() if options.output else project_root() / "reports",
+        fresh=options.fresh,
+        fail_fast=options.fail_fast,
+        report_only=options.report_only,
+        accelerator=accelerator,
+    )
     tally = Tally(0, 0, 0)
     if factors:
         plans, tally = choose_rates(plans, factors, how)

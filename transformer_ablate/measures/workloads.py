@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -46,6 +45,8 @@ class Contestant:
         devices = 1 if device.index is None else [device.index]
         # Lightning's names of precisions mean here what they mean to its Trainer.
         precision: str = recipe.train.precision
+        from lightning.fabric import Fabric  # two seconds that a plan, which looks measures up, need not spend
+
         self.fabric = Fabric(accelerator=device.type, devices=devices, precision=precision)  # type: ignore[arg-type]
         self.module = Seq2SeqModule(recipe, *sizes)
         self.module.model = self.model = copy.deepcopy(model)

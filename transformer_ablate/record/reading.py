@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ import mlflow
 from mlflow.entities import Run, RunStatus
 from mlflow.tracking import MlflowClient
 
-from transformer_ablate.paths import project_root
+from transformer_ablate.record.place import default_uri
 from transformer_ablate.record.records import Result, RunRecord
 from transformer_ablate.study.declarations import USUAL_MEASURES
 from transformer_ablate.study.plan import PlannedRun
@@ -31,17 +30,6 @@ STATUS_NAMES = {FINISHED: "finished", FAILED: "failed", KILLED: "interrupted"}
 # Tags that say what made a run; a copy in another study keeps them.
 MADE_BY = ("commit", "source_hash", "versions", "hardware")
 PLACE = ("variant", "cell", "seed", "fingerprint", "base", "delta")
-
-
-def default_uri() -> str:
-    """``MLFLOW_TRACKING_URI`` as it is now, or the project's own SQLite file, which ``mlflow ui`` finds by itself."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project_root() / 'mlflow.db'}"
-
-
-def store_exists(uri: str | None) -> bool:
-    """Whether there may be something to read, without making a database."""
-    path = (uri or default_uri()).removeprefix("sqlite:///")
-    return "://" in path or Path(path).is_file()
 
 
 class Reader:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_ablate.data import load_task
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.record.environment import describe, repeated_command
-from transformer_ablate.record.reading import default_uri, store_exists
-from transformer_ablate.record.store import Store, StoreError
 from transformer_ablate.run.display import Display, duration
-from transformer_ablate.run.estimate import Place, cell_costs, print_estimate
 from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.run.outlook import in_order
 from transformer_ablate.run.rates import best_factors, grid_plan, with_rates
 from transformer_ablate.run.recording import Recording
 from transformer_ablate.run.reporting import Reports
+from transformer_ablate.run.stores import open_store
 from transformer_ablate.study.plan import Plan, PlannedRun
 
 
@@ -62,43 +59,6 @@ class Tally:
         return f"{self.trained} trained, {self.reused} reused, {self.failed} failed"
 
 
-def describe_plan(plan: Plan) -> str:
-    """A few lines: runs, updates, what is known of the data, and what is skipped."""
-    study = plan.study
-    lines = [f"{study.name}: {study.question}", f"preset {plan.preset}: {len(plan.runs)} runs"]
-    for name in dict.fromkeys(run.cell for run in plan.runs):
-        runs = [run for run in plan.runs if run.cell == name]
-        arms, seeds = len({r.variant for r in runs}), len({r.seed for r in runs})
-        updates = sum(run.recipe.train.max_steps for run in runs)
-        lines.append(f"  {name}: {arms} arms x {seeds} seeds, {updates:,} updates")
-        lines += [f"    {note}" for note in load_task(runs[0].recipe.data).notes]
-    reasons: dict[str, list[str]] = {}
-    for name, reason in plan.skipped:
-        reasons.setdefault(reason, []).append(name)
-    lines += [f"  skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return "\n".join(lines)
-
-
-def estimate(plans: Sequence[Plan], options: Options) -> str:
-    """What the missing runs of all plans will take, from what is known of earlier ones; nothing is written.
-
-    A store that is not there yet is not made.
-    """
-    every = _in_order(plans)
-    past: dict[Place, list[float]] = {}
-    have: Mapping[str, object] = {}
-    if store_exists(options.tracking_uri):
-        store = open_store(options.tracking_uri, [])
-        try:
-            have, past = store.measured(run.fingerprint for run in every), store.seconds()
-        except (StoreError, OSError, sqlite3.Error) as error:
-            raise _unusable(store.uri, error) from error
-    missing = [run for run in every if options.fresh or run.fingerprint not in have]
-    if options.report_only or not missing:
-        return f"estimate: nothing to train, {len(every)} runs are there"
-    return print_estimate(plans, cell_costs(missing, past), options.workers)
-
-
 def choose_rates(plans: Sequence[Plan], factors: Sequence[float], options: Options) -> tuple[list[Plan], Tally]:
     """Trains every arm with every rate of a grid at the first seed; the plans with the best rates, and what was done.
 
@@ -107,7 +67,7 @@ def choose_rates(plans: Sequence[Plan], factors: Sequence[float], options: Optio
     """
     grids = [grid_plan(plan, factors) for plan in plans]
     tally = run_sweep(grids, options, reports=False)
-    store = open_store(options.tracking_uri, [])
+    store = open_store(options.tracking_uri)
     chosen = [best_factors(grid, factors, store.records(grid.runs)) for grid in grids]
     return [with_rates(plan, factors, best) for plan, best in zip(plans, chosen, strict=True)], tally
 
@@ -127,7 +87,7 @@ def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> 
     _check_output(options.output)
     store = open_store(options.tracking_uri, [plan.study.name for plan in plans])
     store.close_stale()
-    every = _in_order(plans)
+    every = in_order(plans)
     have = store.measured(run.fingerprint for run in every)
     missing = [run for run in every if options.fresh or run.fingerprint not in have]
     lacking = {} if options.fresh else _lacking(every, have)
@@ -186,29 +146,6 @@ def _compute(work: Sequence[PlannedRun], recording: Recording, display: Display,
     display.console.print(f"trained for {duration(time.monotonic() - began)}")
 
 
-def open_store(uri: str | None, experiments: Sequence[str]) -> Store:
-    """The store, with an experiment for each study.
-
-    Raises:
-        ConfigError: where it does not answer, or is of a kind that MLflow has given up.
-    """
-    uri = uri or default_uri()
-    if "://" not in uri or uri.startswith("file:"):
-        raise _unusable(uri)
-    try:
-        store = Store(uri)
-        for name in experiments:
-            store.open_experiment(name)
-    except (StoreError, OSError, sqlite3.Error) as error:
-        raise _unusable(uri, error) from error
-    return store
-
-
-def _unusable(uri: str, error: Exception | None = None) -> ConfigError:
-    allowed = "sqlite:///FILE or the address of an MLflow server that answers"
-    return ConfigError("--tracking-uri", uri, allowed, str(error).splitlines()[0] if error else "")
-
-
 def _check_output(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -227,20 +164,3 @@ def _lacking(every: Sequence[PlannedRun], have: Mapping[str, frozenset[str]]) ->
             if further:
                 found[run.fingerprint] = dataclasses.replace(run, measures=further)
     return found
-
-
-def _in_order(plans: Sequence[Plan]) -> list[PlannedRun]:
-    """Every fingerprint once, at its first place, seed by seed within a study, with what any study measures of it.
-
-    Runs that need the machine to themselves come last.
-    """
-    first: dict[str, PlannedRun] = {}
-    for plan in plans:
-        for run in plan.runs:
-            known = first.get(run.fingerprint)
-            if known is None:
-                first[run.fingerprint] = run
-            else:
-                every = tuple(dict.fromkeys([*known.measures, *run.measures]))
-                first[run.fingerprint] = dataclasses.replace(known, measures=every)
-    return sorted(first.values(), key=lambda run: run.exclusive)

@@ -14,6 +14,7 @@ from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.measures.names import EXCLUSIVE
 from transformer_ablate.study.declarations import SEEDS, USUAL_MEASURES, Cell, Study, Variant, resolved, within
 from transformer_ablate.study.recipes import base_recipe
+from transformer_ablate.study.trial import parts, try_out
 
 # What says which texts are learnt: where the user names them, the declared title is not theirs.
 CORPUS_FIELDS = ("data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
@@ -123,7 +124,8 @@ def make_plan(
         raise ConfigError(
             "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in chosen)
         )
-    hashes = {recipe.data: _check(recipe) for _, _, recipe, _ in arm_recipes}
+    tried: set[Any] = set()
+    hashes = {recipe.data: _check(recipe, arm.name, tried) for arm, _, recipe, _ in arm_recipes}
     if not overrides.keys().isdisjoint(CORPUS_FIELDS):
         study = _titled_by_data(study, {cell.name: recipe for _, cell, recipe, _ in arm_recipes})
     runs = []
@@ -207,8 +209,12 @@ def _choose_variants(
     return chosen, skipped
 
 
-def _check(recipe: Recipe) -> str:
-    """Loads the data and builds the model without memory for it, so that every fault shows now; the data's hash."""
+def _check(recipe: Recipe, arm: str, tried: set[Any]) -> str:
+    """Loads the data, builds the model and tries what has not been ``tried``, so that every fault shows now.
+
+    Returns:
+        the data's hash.
+    """
     import torch
 
     from transformer_ablate.training.adaptation import check_adaptation
@@ -227,4 +233,7 @@ def _check(recipe: Recipe) -> str:
     source = max(int(pairs.source.lengths.max()) for pairs in sets)
     target = max(int(pairs.target.lengths.max()) for pairs in sets)
     model.check_lengths(source, max(target, longest_output(source)))
+    if (new := (parts(recipe.model), recipe.train.regime, recipe.train.precision)) not in tried:
+        tried.add(new)
+        try_out(arm, recipe, task, sum(parameter.numel() for parameter in model.parameters()))
     return task.content_hash
