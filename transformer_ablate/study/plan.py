@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.config import Recipe, check_values
+from transformer_ablate.config import DataConfig, Recipe, check_values
 from transformer_ablate.core import build_model, check_tying, longest_output
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.errors import ConfigError, unknown_name
@@ -17,7 +17,7 @@ from transformer_ablate.study.recipes import base_recipe
 from transformer_ablate.study.trial import parts, try_out
 
 # What says which texts are learnt: where the user names them, the declared title is not theirs.
-CORPUS_FIELDS = ("data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
+CORPUS_FIELDS = ("data.split", "data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
 # A cell is its task and its split: naming one on the command line selects cells instead of renaming what they measure.
 CELL_FIELDS = ("data.task", "data.split")
 
@@ -169,6 +169,17 @@ def _choose_cells(
     selection = {name: overrides.pop(name) for name in CELL_FIELDS if name in overrides}
     chosen, skipped = [], []
     recipes = {cell.name: base_recipe(cell.base, preset, cell=cell.fields(preset)).flat() for cell in study.cells}
+    divided = [cell.name for cell in study.cells if recipes[cell.name]["data.split"] != DataConfig.split]
+    split = selection.pop("data.split", None)
+    if split is not None:
+        # It means something to cells that say how they are divided, and to no others: one that is divided so is
+        # selected by it; where none is, all of them are divided so.
+        same = [name for name in divided if recipes[name]["data.split"] == split]
+        if not same:
+            overrides["data.split"] = split
+        for name, fields in recipes.items():
+            fields["data.split"] = split if name in (same or divided) else "none: it is not divided"
+        selection["data.split"] = split
     for cell in study.cells:
         if any(recipes[cell.name][name] != value for name, value in selection.items()):
             skipped.append((cell.name, "another task or split was selected"))
