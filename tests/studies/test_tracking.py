@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.paths import project_root, source_hash
+from transformer_ablate.paths import project_root
 from transformer_ablate.record.reading import default_uri, local_path
 from transformer_ablate.record.records import Result
+from transformer_ablate.record.source import source_hash
 from transformer_ablate.record.store import Store
 from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 from transformer_ablate.study.plan import PlannedRun, make_plan
