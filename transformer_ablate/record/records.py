@@ -53,7 +53,8 @@ class Result:
     def to_json(self) -> str:
         """All but the tables."""
         kept = {named.name: getattr(self, named.name) for named in fields(Result) if named.name != "tables"}
-        return to_json({**kept, "notes": kept.pop("data_notes")})
+        kept["notes"] = kept.pop("data_notes")
+        return to_json(kept)
 
     @classmethod
     def from_json(cls, text: str) -> Result:

@@ -22,7 +22,6 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
-from transformer_ablate.paths import source_hash
 from transformer_ablate.record.reading import (
     FINISHED,
     MADE_BY,
@@ -33,6 +32,7 @@ from transformer_ablate.record.reading import (
     measures_of,
 )
 from transformer_ablate.record.records import Result, to_json
+from transformer_ablate.record.source import source_hash
 from transformer_ablate.study.plan import Plan, PlannedRun
 
 for _name in ("mlflow", "alembic"):
