@@ -29,6 +29,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
+from transformer_ablate.metrics.catalogue import drawn_artifacts
 from transformer_ablate.paths import project_root, source_hash
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.study.declarations import USUAL_MEASURES
@@ -43,8 +44,6 @@ StoreError = MlflowException
 RESULT_FILE = "result.json"
 CHECKPOINT = "model.ckpt"
 MEASURES_TAG = "measures"
-# Artifacts that reports draw, by the measure that makes them.
-DRAWN = {"calibration": "reliability", "attention": "attention_maps"}
 METRICS_A_CALL = 900  # MLflow takes 1000 at most
 FINISHED, FAILED, KILLED, RUNNING = (
     RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED, RunStatus.RUNNING)
@@ -350,7 +349,7 @@ class Store:
         """The artifacts of a run that reports draw, as far as they are there."""
         found = {}
         measured = run.data.tags.get(MEASURES_TAG, "").split(",")
-        for name in (table for measure, table in DRAWN.items() if measure in measured):
+        for name in (table for measure, table in drawn_artifacts().items() if measure in measured):
             location = f"{run.info.artifact_uri}/{name}.jsonl"
             path = local_path(location) or Path(mlflow.artifacts.download_artifacts(location, tracking_uri=self.uri))
             if path.is_file():
