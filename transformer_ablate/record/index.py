@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformer_ablate.metrics.catalogue import metric_of, order_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.stats.summary import Summary, summarise
 from transformer_ablate.study.declarations import Cell, Variant
-
-# Their buckets are no test sets but layers, or numbers of tokens.
-COUNTED_GROUPS = ("probes", "gradients", "throughput")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Bucket:
 
     def key(self, metric: str) -> str:
         """``METRIC/BUCKET``."""
-        return f"{metric}/{self.name}" if self.name else metric
+        return Key("", metric, self.name).within
 
 
 class Index:
@@ -106,13 +104,13 @@ class Index:
 
     def metric_names(self, cell: str) -> list[str]:
         """Metrics without their buckets, in the catalogue's order."""
-        return list(dict.fromkeys(k.partition("/")[0] for k in self.keys(cell)))
+        return list(dict.fromkeys(Key.of(k).metric for k in self.keys(cell)))
 
     def buckets(self, cell: str, metric: str) -> list[Bucket]:
         """Test sets for which ``metric`` was measured, in order of length."""
         known = {b.name: b for b in self._sets[cell]}
-        names = [k.partition("/")[2] for k in self.keys(cell) if k.partition("/")[0] == metric]
-        if metric_of(metric).group in COUNTED_GROUPS:  # layers or tokens, which may be called like a test set
+        names = [key.bucket for key in map(Key.of, self.keys(cell)) if key.metric == metric]
+        if metric_of(metric).counted:  # layers or tokens, which may be called like a test set
             return [Bucket(name) for name in sorted(names, key=lambda name: float(name or 0))]
         return [known.get(name, Bucket(name)) for name in names]
 
@@ -122,7 +120,7 @@ class Index:
         Of layers or tokens, the last.
         """
         buckets = self.buckets(cell, metric)
-        if buckets and metric_of(metric).group in COUNTED_GROUPS:
+        if buckets and metric_of(metric).counted:
             return buckets[-1]
         inside = [b for b in buckets if b.ratio <= 1 + 1e-9]
         return inside[-1] if inside else buckets[0] if buckets else None
@@ -137,9 +135,10 @@ class Index:
     def _find_keys(self, cell: str) -> list[str]:
         bucket_order = {b.name: i for i, b in enumerate(self._sets[cell])}
 
-        def place(key: str) -> tuple[int, str, int, str]:
-            name, _, bucket = key.partition("/")
-            return order_of(name), name, bucket_order.get(bucket, len(bucket_order)), bucket
+        def place(text: str) -> tuple[int, str, int, str]:
+            key = Key.of(text)
+            bucket = bucket_order.get(key.bucket, len(bucket_order))
+            return order_of(key.metric), key.metric, bucket, key.bucket
 
         return sorted({k for r in self._of(cell) for k in r.metrics}, key=place)
 

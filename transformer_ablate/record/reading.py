@@ -15,6 +15,7 @@ import mlflow
 from mlflow.entities import Run, RunStatus
 from mlflow.tracking import MlflowClient
 
+from transformer_ablate.metrics.catalogue import drawn_artifacts
 from transformer_ablate.record.place import default_uri
 from transformer_ablate.record.records import Result, RunRecord
 from transformer_ablate.study.declarations import USUAL_MEASURES
@@ -23,8 +24,6 @@ from transformer_ablate.study.plan import PlannedRun
 RESULT_FILE = "result.json"
 CHECKPOINT = "model.ckpt"
 MEASURES_TAG = "measures"
-# Tables that reports draw, by the measure that makes them.
-DRAWN = {"calibration": "reliability", "attention": "attention_maps"}
 FINISHED, FAILED, KILLED = (RunStatus.to_string(s) for s in (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.KILLED))
 STATUS_NAMES = {FINISHED: "finished", FAILED: "failed", KILLED: "interrupted"}
 # Tags that say what made a run; a copy in another study keeps them.
@@ -106,7 +105,8 @@ class Reader:
 
     def _drawn(self, run: Run) -> dict[str, list[dict[str, Any]]]:
         """The tables of a run that reports draw, as far as they are there."""
-        paths = {DRAWN[name]: self._file(run, f"{DRAWN[name]}.jsonl") for name in measures_of(run) if name in DRAWN}
+        known = drawn_artifacts()
+        paths = {known[name]: self._file(run, f"{known[name]}.jsonl") for name in measures_of(run) if name in known}
         return {
             name: [json.loads(line) for line in path.read_text().splitlines()]
             for name, path in paths.items()

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from transformer_ablate.metrics.catalogue import NEVER_REACHED, metric_of
+from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Bucket, Index
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.report.blocks import Caution
@@ -96,7 +97,7 @@ def _not_finite(index: Index) -> list[str]:
         for arm in index.arms(cell.name):
             for run in index.finished(cell.name, arm):
                 odd = [k for k, v in run.metrics.items() if not math.isfinite(v)]
-                if names := [k for k in odd if k not in NEVER_REACHED]:
+                if names := [k for k in odd if not metric_of(k).never_reached]:
                     items.append(f"{_name(run)}: {', '.join(names)}")
     return items
 
@@ -127,7 +128,7 @@ def sentences(index: Index, contrasts: Sequence[dict[str, Any]]) -> list[tuple[s
             continue
         bucket = index.in_distribution(cell.name, cell.metric)
         lines = [] if bucket is None else [*_best(index, cell, bucket), *_lengths(index, cell, bucket)]
-        own = [c for c in contrasts if c["metric"].partition("/")[0] == cell.name]
+        own = [c for c in contrasts if Key.parse(c["metric"]).cell == cell.name]
         told.append((cell.title, [*lines, *_clearest(index, cell, own)] or ["No finished run has a value to report."]))
     return told
 
@@ -243,7 +244,7 @@ def _clearest(index: Index, cell: Cell, contrasts: Iterable[dict[str, Any]]) -> 
     own = [
         c
         for c in contrasts
-        if c["effect"] is not None and c["metric"].split("/")[1] == cell.metric and not {c["a"], c["b"]} & failed
+        if c["effect"] is not None and Key.parse(c["metric"]).metric == cell.metric and not {c["a"], c["b"]} & failed
     ]
     lines, metric = [], metric_of(cell.metric)
     for c in sorted(own, key=lambda c: (1.0 if c["p_holm"] is None else c["p_holm"], -abs(c["effect"])))[:CLEAREST]:

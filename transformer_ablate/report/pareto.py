@@ -7,6 +7,7 @@ import math
 from matplotlib.figure import Figure
 
 from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Index
 from transformer_ablate.report.drawing import Look, legend_handles, name_width, single_figure
 from transformer_ablate.study.declarations import Pareto
@@ -47,7 +48,7 @@ def pareto_figure(index: Index, pareto: Pareto, chosen: dict[str, Look]) -> tupl
             if arm in best:
                 ax.plot([x[arm]], [y[arm]], marker="o", markersize=13, markerfacecolor="none",
                         markeredgecolor="#444444", linestyle="", zorder=2)  # fmt: skip
-        metric, bucket = metric_of(worth_key), worth_key.partition("/")[2]
+        metric, bucket = metric_of(worth_key), Key.of(worth_key).bucket
         ax.set_xlabel(f"{metric_of(cost_key).label} ({cost_cell})")
         ax.set_ylabel(f"{worth_cell}: {metric.label}{f' [{bucket}]' if bucket else ''} {metric.arrow}")
     figure.legend(handles=legend_handles(arms, chosen, lines=False), loc="outside right upper")

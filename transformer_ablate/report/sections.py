@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.metrics.catalogue import metric_of, titled_groups
 from transformer_ablate.record.index import Index
 from transformer_ablate.report import narrative, study_tables, text_tables, views
 from transformer_ablate.report.blocks import Block, Bullets, Command, Details, Link, Picture, Section, Table, Text
@@ -17,14 +17,6 @@ from transformer_ablate.verdicts import claims
 from transformer_ablate.verdicts.recommended import Recommended
 
 RECOMMENDED = "recommended.yaml"
-# Groups of metrics that some cells alone measure, and what their tables are called.
-SPECIAL_GROUPS = {
-    "calibration": "Calibration",
-    "attention": "Attention",
-    "probes": "Position in the encoder's layers",
-    "gradients": "Gradients by layer",
-    "throughput": "Time and memory",
-}
 VERDICTS_EXPLAINED = (
     "Supported and refuted: at least 8 seeds, and the interval lies beyond the margin, on the claimed or on the other "
     "side (Holm-corrected where a claim makes several comparisons). Indicated and counter-indicated: at least 3 seeds, "
@@ -140,7 +132,7 @@ def _cell(told: Told, cell: Cell) -> Iterable[Block | None]:
     yield views.gated_table(index, cell)
     yield views.in_distribution_table(index, cell)
     yield views.grouped_table(index, cell, ("convergence", "cost"), "Convergence and cost")
-    for group, caption in SPECIAL_GROUPS.items():
+    for group, caption in titled_groups().items():
         yield from views.group_tables(index, cell, group, caption)
     yield pictures.get("reliability")
     yield pictures.get("maps")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, Metric, metric_of
+from transformer_ablate.metrics.catalogue import MISSING, Metric, metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.stats.summary import Summary, holm, paired_difference
@@ -97,7 +98,7 @@ def _note(key: str, values: dict[int, float], summary: Summary) -> str:
     notes = []
     if summary.excluded:
         listed = ", ".join(f"seed {s}: {v}" for s, v in values.items() if not math.isfinite(v))
-        meaning = "never reached" if metric_of(key).name in NEVER_REACHED else "not finite"
+        meaning = "never reached" if metric_of(key).never_reached else "not finite"
         notes.append(f"{meaning}, left out of the mean ({listed})")
     if summary.n == 1:
         notes.append("one value: no interval")
@@ -114,9 +115,9 @@ def contrasts(index: Index) -> list[dict[str, Any]]:
     """
     rows = []
     for contrast in index.record.study.contrasts:
-        cell, _, key = contrast.metric.partition("/")
-        absent = [v for v in (contrast.a, contrast.b) if not index.runs(cell, v)]
-        difference = paired_difference(index.values(cell, contrast.a, key), index.values(cell, contrast.b, key))
+        key = Key.parse(contrast.metric)
+        absent = [v for v in (contrast.a, contrast.b) if not index.runs(key.cell, v)]
+        difference = paired_difference(*(index.values(key.cell, v, key.within) for v in (contrast.a, contrast.b)))
         summary = difference.summary
         row: dict[str, Any] = {
             "a": contrast.a,
@@ -172,8 +173,8 @@ def long_table(index: Index) -> pd.DataFrame:
     rows = []
     for cell in index.cells:
         for key in index.keys(cell.name):
-            name, _, bucket_name = key.partition("/")
-            ratio = next((b.ratio for b in index.buckets(cell.name, name) if b.name == bucket_name), math.nan)
+            place = Key.of(key)
+            ratio = next((b.ratio for b in index.buckets(cell.name, place.metric) if b.name == place.bucket), math.nan)
             for variant in index.arms(cell.name):
                 values = index.values(cell.name, variant, key)
                 if not values:
@@ -181,7 +182,7 @@ def long_table(index: Index) -> pd.DataFrame:
                 s = index.summary(cell.name, variant, key)
                 seeds, listed = " ".join(map(str, values)), " ".join(f"{v:.9g}" for v in values.values())
                 measured = [s.n, s.mean, s.sd, s.low, s.high, s.excluded]
-                rows.append([variant, cell.name, name, bucket_name, ratio, *measured, seeds, listed])
+                rows.append([variant, cell.name, place.metric, place.bucket, ratio, *measured, seeds, listed])
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, SHARED_MACHINE, metric_of
+from transformer_ablate.metrics.catalogue import MISSING, metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Bucket, Index
 from transformer_ablate.report.blocks import Entry, Table, table
 from transformer_ablate.report.tables import mean_and_half_width
@@ -15,8 +16,6 @@ from transformer_ablate.stats.summary import clopper_pearson, summarise
 from transformer_ablate.study.declarations import Cell
 from transformer_ablate.verdicts.gating import GATE, gates
 
-# What the columns of a group of metrics count, where they are no test sets.
-COUNTED_BY = {"probes": "layer", "gradients": "layer", "throughput": "tokens"}
 EXAMPLES_EACH = 2
 
 
@@ -25,7 +24,7 @@ def entry(index: Index, cell: str, variant: str, key: str) -> Entry:
     metric, values, summary = metric_of(key), index.values(cell, variant, key), index.summary(cell, variant, key)
     runs = len(index.finished(cell, variant))
     text = mean_and_half_width(metric, summary, runs)
-    if summary.mean is None and runs and metric.name in NEVER_REACHED:
+    if summary.mean is None and runs and metric.never_reached:
         text = "never"
     listed = [f"seed {s}: {metric.format(v) if math.isfinite(v) else 'not finite'}" for s, v in values.items()]
     return Entry(text, "; ".join([*listed, f"n = {summary.n}"]) if values else "no value")
@@ -86,8 +85,8 @@ def grouped_table(index: Index, cell: Cell, groups: Sequence[str], caption: str)
 def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Table]:
     """The metrics of one catalogue group: one table of those without buckets, one for each that has several."""
     keys = [k for k in index.keys(cell.name) if metric_of(k).group == group]
-    names = list(dict.fromkeys(k.partition("/")[0] for k in keys))
-    single = [k for k in keys if len(index.buckets(cell.name, k.partition("/")[0])) == 1]
+    names = list(dict.fromkeys(Key.of(k).metric for k in keys))
+    single = [k for k in keys if len(index.buckets(cell.name, Key.of(k).metric)) == 1]
     tables = [whole] if (whole := _by_key(index, cell, single, caption)) else []
     for name in names:
         metric, buckets = metric_of(name), index.buckets(cell.name, name)
@@ -95,7 +94,7 @@ def group_tables(index: Index, cell: Cell, group: str, caption: str) -> list[Tab
             header = [Entry("Variant"), *(Entry(b.name) for b in buckets)]
             arms = _with_values(index, cell, [b.key(name) for b in buckets])
             rows = [[Entry(a), *(entry(index, cell.name, a, b.key(name)) for b in buckets)] for a in arms]
-            by = COUNTED_BY.get(group, cell.axis or "test set")
+            by = metric.counts or cell.axis or "test set"
             tables.append(Table(f"{metric.label} {metric.arrow} by {by}", header, rows))
     return tables
 
@@ -110,10 +109,10 @@ def _by_key(index: Index, cell: Cell, keys: Sequence[str], caption: str) -> Tabl
         return None
     header = [Entry("Variant")]
     for key in keys:
-        metric, bucket = metric_of(key), key.partition("/")[2]
+        metric, bucket = metric_of(key), Key.of(key).bucket
         text = f"{metric.label} {metric.arrow}".strip()
         text += f" [{bucket}]" if bucket and metric.group == "further" else ""
-        text += " (shared machine)" if metric.name in SHARED_MACHINE else ""
+        text += " (shared machine)" if metric.shared_machine else ""
         header.append(Entry(text, metric.definition))
     arms = _with_values(index, cell, keys)
     return Table(caption, header, [[Entry(arm), *(entry(index, cell.name, arm, k) for k in keys)] for arm in arms])
@@ -150,11 +149,12 @@ def gated_table(index: Index, cell: Cell) -> Table | None:
 
 def contrast_metric(index: Index, key: str) -> str:
     """``CELL/METRIC[/BUCKET]`` for readers: ``Copying: exact match at 1.25×``."""
-    cell, _, rest = key.partition("/")
-    name, _, bucket = rest.partition("/")
-    declared = index.cell(cell)
-    known = next((b.label for b in index.buckets(cell, name) if b.name == bucket), bucket) if declared else bucket
-    return f"{declared.title if declared else cell}: {metric_of(name).label}{f' at {known}' if bucket else ''}"
+    place = Key.parse(key)
+    declared = index.cell(place.cell)
+    buckets = index.buckets(place.cell, place.metric) if declared else ()
+    known = next((b.label for b in buckets if b.name == place.bucket), place.bucket)
+    where = f" at {known}" if place.bucket else ""
+    return f"{declared.title if declared else place.cell}: {metric_of(place.metric).label}{where}"
 
 
 def contrasts_table(index: Index, contrasts: Sequence[dict[str, Any]]) -> Table | None:
@@ -162,7 +162,7 @@ def contrasts_table(index: Index, contrasts: Sequence[dict[str, Any]]) -> Table 
     rows = []
     for row in contrasts:
         if row["planned"]:
-            metric = metric_of(row["metric"].partition("/")[2])
+            metric = metric_of(Key.parse(row["metric"]).metric)
             effect = MISSING if row["effect"] is None else signed(metric.format(row["effect"]))
             interval = MISSING
             if row["ci_low"] is not None:
