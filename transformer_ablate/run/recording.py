@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 
 from transformer_ablate.record.store import Store
 from transformer_ablate.run.display import Display
@@ -10,60 +11,56 @@ from transformer_ablate.run.launchers import Job
 from transformer_ablate.study.plan import PlannedRun
 
 
+@dataclass
 class Recording:
     """Observer of a launcher that keeps the store and the counts, and tells the display.
 
-    Args:
+    Attributes:
         store: the record.
         parents: study to the id of this invocation's run in it.
         environment: what made the runs, as text.
         accelerator: ``cpu`` or ``gpu``.
         lacking: fingerprints of what is trained already and only measured further.
         display: shows it.
-        ended: is told the fingerprint of each run that has ended, well or not.
+        tell: is told the fingerprint of each run that has ended, well or not.
         fail_fast: whether the first failure ends the sweep.
-
-    Attributes:
         trained, measured, failed: how many runs have ended so.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        parents: Mapping[str, str],
-        environment: Mapping[str, str],
-        accelerator: str,
-        lacking: Container[str],
-        display: Display,
-        ended: Callable[[str], None],
-        fail_fast: bool = False,
-    ) -> None:
-        self._store, self._parents, self._environment, self._accelerator = store, parents, environment, accelerator
-        self._lacking, self._display, self._ended, self._fail_fast = lacking, display, ended, fail_fast
-        self._open: dict[str, str] = {}  # by fingerprint: names are unique within one study only
-        self.trained = self.measured = self.failed = 0
+    store: Store
+    parents: Mapping[str, str]
+    environment: Mapping[str, str]
+    accelerator: str
+    lacking: Container[str]
+    display: Display
+    tell: Callable[[str], None]
+    fail_fast: bool = False
+    trained: int = 0
+    measured: int = 0
+    failed: int = 0
+    _open: dict[str, str] = field(default_factory=dict)  # by fingerprint: names are unique within one study only
 
     def prepare(self, planned: PlannedRun) -> Job:
         """Opens a run in the store; one that is prepared a second time has lost its process."""
-        where = self._store.uri, self._accelerator
-        if planned.fingerprint in self._lacking:
-            run_id, checkpoint, result = self._store.trained(planned.fingerprint)
+        where = self.store.uri, self.accelerator
+        if planned.fingerprint in self.lacking:
+            run_id, checkpoint, result = self.store.trained(planned.fingerprint)
             return Job(planned, run_id, *where, checkpoint, result.curve)
         if planned.fingerprint in self._open:
-            self._store.end_run(
+            self.store.end_run(
                 self._open[planned.fingerprint], "interrupted", "its process died; it is tried once more"
             )
-        run_id = self._store.start_run(planned, self._parents[planned.study], self._environment)
+        run_id = self.store.start_run(planned, self.parents[planned.study], self.environment)
         self._open[planned.fingerprint] = run_id
         return Job(planned, run_id, *where)
 
     def started(self, planned: PlannedRun) -> None:
         """See :class:`Observer`."""
-        self._display.started(planned)
+        self.display.started(planned)
 
     def progress(self, planned: PlannedRun, step: int, loss: float) -> None:
         """See :class:`Observer`."""
-        self._display.progress(planned, step, loss)
+        self.display.progress(planned, step, loss)
 
     def ended(self, planned: PlannedRun, error: str) -> bool:
         """See :class:`Observer`."""
@@ -71,16 +68,16 @@ class Recording:
         if error:
             self.failed += 1
             if run_id is not None:
-                self._store.end_run(run_id, "failed", error)
+                self.store.end_run(run_id, "failed", error)
         elif run_id is None:
             self.measured += 1
         else:
             self.trained += 1
-        self._display.ended(planned, error, self.trained + self.measured + self.failed)
-        self._ended(planned.fingerprint)
-        return not (error and self._fail_fast)
+        self.display.ended(planned, error, self.trained + self.measured + self.failed)
+        self.tell(planned.fingerprint)
+        return not (error and self.fail_fast)
 
     def close(self) -> None:
         """Marks what is still open as interrupted."""
         for run_id in self._open.values():
-            self._store.end_run(run_id, "interrupted")
+            self.store.end_run(run_id, "interrupted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformer_ablate.record.records import StudyRecord
@@ -15,22 +16,15 @@ from transformer_ablate.verdicts.checks import run_checks
 
 def study_record(plan: Plan, store: Store, environment: Mapping[str, str], cuda: bool) -> StudyRecord:
     """What the report is made from: exactly the runs of the plan's fingerprints, and the claims' exact checks."""
-    return StudyRecord(
-        plan.study,
-        plan.preset,
-        store.records(plan.runs),
-        plan.skipped,
-        plan.bases,
-        environment,
-        run_checks(plan.study.claims, plan.bases),
-        cuda,
-    )
+    runs, checks = store.records(plan.runs), run_checks(plan.study.claims, plan.bases)
+    return StudyRecord(plan.study, plan.preset, runs, plan.skipped, plan.bases, environment, checks, cuda)
 
 
+@dataclass
 class Reports:
     """Writes each study's report when the last of its runs has ended, while those of other studies go on.
 
-    Args:
+    Attributes:
         plans: of all studies.
         store: the record.
         parents: study to the id of this invocation's run in the store.
@@ -40,31 +34,26 @@ class Reports:
         say: prints a line.
     """
 
-    def __init__(
-        self,
-        plans: Sequence[Plan],
-        store: Store,
-        parents: Mapping[str, str],
-        environment: Mapping[str, str],
-        output: Path,
-        cuda: bool,
-        say: Callable[[str], None],
-    ) -> None:
-        self._plans, self._store, self._parents, self._environment = plans, store, parents, environment
-        self._output, self._cuda, self._say = output, cuda, say
-        self._written: dict[str, Path] = {}
-        self._waiting: dict[str, set[str]] = {}
+    plans: Sequence[Plan]
+    store: Store
+    parents: Mapping[str, str]
+    environment: Mapping[str, str]
+    output: Path
+    cuda: bool
+    say: Callable[[str], None]
+    _written: dict[str, Path] = field(default_factory=dict)
+    _waiting: dict[str, set[str]] = field(default_factory=dict)
 
     def begin(self, fingerprints: Iterable[str]) -> None:
         """These runs are still to come; studies that wait for none are reported now."""
         coming = set(fingerprints)
-        for plan in self._plans:
+        for plan in self.plans:
             self._waiting[plan.study.name] = {run.fingerprint for run in plan.runs} & coming
             self._write_if_complete(plan)
 
     def ended(self, fingerprint: str) -> None:
         """One of them has ended, well or not."""
-        for plan in self._plans:
+        for plan in self.plans:
             waiting = self._waiting[plan.study.name]
             if fingerprint in waiting:
                 waiting.remove(fingerprint)
@@ -72,13 +61,13 @@ class Reports:
 
     def page(self, plan: Plan) -> Path:
         """The report of a study, written now if it is not yet."""
-        name, folder = plan.study.name, self._output / plan.preset
+        name, folder = plan.study.name, self.output / plan.preset
         if name not in self._written:
-            self._store.share(plan.runs, self._parents[name])
-            record = study_record(plan, self._store, self._environment, self._cuda)
+            self.store.share(plan.runs, self.parents[name])
+            record = study_record(plan, self.store, self.environment, self.cuda)
             self._written[name] = write_report(record, folder / name)
             write_overview(folder)
-            self._say(f"report: {self._written[name]}")
+            self.say(f"report: {self._written[name]}")
         return self._written[name]
 
     def _write_if_complete(self, plan: Plan) -> None:

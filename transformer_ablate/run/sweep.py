@@ -93,20 +93,13 @@ def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> 
     lacking = {} if options.fresh else _lacking(every, have)
     if options.report_only:
         missing, lacking = [], {}
-    environment = describe()
-    command = repeated_command()
+    environment, command = describe(), repeated_command()
     parents = {plan.study.name: store.start_invocation(plan, command, environment) for plan in plans}
     work = sorted([*lacking.values(), *missing], key=lambda run: run.exclusive)
     display = Display(len(work), options.workers)
-    reporting = Reports(
-        plans if reports else (),
-        store,
-        parents,
-        {**environment, "command": command},
-        options.output,
-        options.accelerator == "gpu",
-        display.console.print,
-    )
+    told, cuda = {**environment, "command": command}, options.accelerator == "gpu"
+    reported = plans if reports else ()
+    reporting = Reports(reported, store, parents, told, options.output, cuda, display.console.print)
     recording = Recording(
         store, parents, environment, options.accelerator, lacking, display, reporting.ended, options.fail_fast
     )
@@ -120,7 +113,7 @@ def run_sweep(plans: Sequence[Plan], options: Options, reports: bool = True) -> 
             _compute(work, recording, display, options.workers)
         reused = len(have.keys() - {run.fingerprint for run in missing})
         tally = Tally(recording.trained, reused, recording.failed)
-        for plan in plans if reports else ():
+        for plan in reported:
             store.log_invocation(parents[plan.study.name], dataclasses.asdict(tally), reporting.page(plan))
         status = "failed" if recording.failed else "finished"
     except KeyboardInterrupt:
