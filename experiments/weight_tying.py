@@ -33,7 +33,7 @@ STUDY = Study(
             figure=False,
             small={"data.batch_tokens": 2_000, "train.max_steps": 400},
         ),
-        short_words(level="further"),
+        short_words("beam", level="further"),
     ),
     variants=(
         Variant("all", {"model.tying": "all"}, ("zh-en",), why="both embeddings and the output matrix are one"),
