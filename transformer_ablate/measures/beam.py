@@ -27,8 +27,8 @@ class Beam:
     """A beam of 4 beside greedy decoding, on up to 256 examples of the test set in distribution.
 
     Metrics: ``beam_em`` (share of outputs that equal a reference), ``beam_distance`` (edits over reference length,
-    closest reference), for tasks with a scorer ``beam_bleu`` and ``beam_chrf``; ``beam_gain`` (nats by which the hypothesis is
-    likelier than the greedy one, mean over sentences: that of search alone; at least 0 but for beams that lose it).
+    closest reference), for tasks with a scorer ``beam_bleu`` and ``beam_chrf``; ``beam_gain`` (nats by which the
+    hypothesis is likelier than the greedy one, mean over sentences).
     """
 
     name = "beam"
@@ -45,8 +45,6 @@ class Beam:
             "beam_em": float(np.mean([tuple(h.tokens) in r for h, r in zip(wide, references, strict=True)])),
             "beam_distance": sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs)),
             "beam_gain": float(np.mean(gains)),
-                np.mean([a.log_probability - b.log_probability for a, b in zip(wide, greedy, strict=True)])
-            ),
         }
         if task.scorer is not None:
             decode = task.target_vocabulary.decode
