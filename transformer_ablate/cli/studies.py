@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 from jsonargparse import ArgumentParser
 
 from transformer_ablate.config import GROUPS
-from transformer_ablate.errors import ConfigError, unknown_name
+from transformer_ablate.errors import ConfigError, tell_in_one_line, unknown_name
 from transformer_ablate.paths import project_root
 from transformer_ablate.plugins import load_plugin
 from transformer_ablate.study.declarations import PRESETS, Study, Variant
 
+tell_in_one_line()  # a study's file imports this module before it declares its study
 OK, SOME_FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 ACCELERATORS = ("auto", "cpu", "gpu")
 # How a person would call what a field holds.
