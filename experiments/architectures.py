@@ -13,12 +13,12 @@ from experiments._cells import (
     times_rate,
     words_by_length,
 )
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.config import Recipe
-from transformer_ablate.core.seq2seq import longest_output
 from transformer_ablate.study.claims import AtBestSetting, Claim, GapClosed, Minus, Value
 from transformer_ablate.study.declarations import USUAL_MEASURES, Cell, Contrast, FromBase, Study, Variant
 from transformer_ablate.study.rules import Beyond, Bounded, Holds, Within
+from transformer_ablate.tokens import longest_output
 
 PER = "g2p/per/test"
 NEAR, FAR, N = 2, 40, 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, short_words
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.config import Recipe
 from transformer_ablate.study.claims import Best, Claim, Mean, Minus, Ratio, Value, difference
 from transformer_ablate.study.declarations import Contrast, FromBase, Study, Variant

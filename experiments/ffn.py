@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments._cells import SHORT_WORDS_NOTE, short_words
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Relative, Value, difference
 from transformer_ablate.study.declarations import Contrast, Study, Variant
 from transformer_ablate.study.rules import Beyond, Within

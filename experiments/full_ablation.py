@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from experiments._cells import SMALL_COPY, WORDS
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.config import Recipe
 from transformer_ablate.study.declarations import Cell, Contrast, Factorial, FromBase, Pareto, Steps, Study, Variant
 

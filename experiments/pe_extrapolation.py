@@ -7,7 +7,7 @@ from typing import Any
 from experiments._cells import STRINGS_LONGER, words_by_length
 from experiments._pe_claims import CLAIMS, ENCODINGS, ONE_OF_EACH
 from experiments._positions import DELTAS, OPTIONS, POSITION, REACH, T5, from_n
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.declarations import USUAL_MEASURES, Cell, Contrast, Study, Variant
 
 CROSS = {"model.cross_position": "rotary"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments._cells import STRINGS_LONGER
 from experiments._positions import DELTAS
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Mean, Minus, Value
 from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 from transformer_ablate.study.rules import Beyond

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import STRINGS
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Ratio, Value, difference
 from transformer_ablate.study.declarations import Cell, Contrast, FromBase, Study, Variant
 from transformer_ablate.study.rules import Beyond, Within

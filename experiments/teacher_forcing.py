@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import words_by_length
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Ratio, Value
 from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 from transformer_ablate.study.rules import Beyond

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._positions import DELTAS
-from transformer_ablate.cli.studies import main
-from transformer_ablate.core.seq2seq import longest_output
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Value, difference
 from transformer_ablate.study.declarations import Cell, Contrast, FromBase, Study, Variant
 from transformer_ablate.study.rules import Beyond, Deterministic, Holds, Within
+from transformer_ablate.tokens import longest_output
 
 CORE = ("sinusoidal", "rope", "t5", "shaw")
 ROWS = FromBase("rows to 4 N", lambda base: {"rows": longest_output(4 * base.data.max_length + 2)})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments._cells import SHORT_WORDS_NOTE, at_rate, deep_copy, short_words, times_rate
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.config import Recipe
 from transformer_ablate.study.claims import Claim, Value, difference
 from transformer_ablate.study.declarations import Contrast, FromBase, Study, Variant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments._cells import short_words
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.claims import Claim, Minus, Value, difference
 from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 from transformer_ablate.study.rules import Beyond, Holds, Within
@@ -33,7 +33,7 @@ STUDY = Study(
             figure=False,
             small={"data.batch_tokens": 2_000, "train.max_steps": 400},
         ),
-        short_words(level="further"),
+        short_words("beam", level="further"),
     ),
     variants=(
         Variant("three-way", {"model.tying": "all"}, ("zh-en",), why="both embeddings and the output matrix are one"),

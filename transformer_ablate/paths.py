@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -18,15 +17,3 @@ def cache_directory() -> Path:
     # The XDG specification has relative paths ignored.
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (named if named.is_absolute() else Path.home() / ".cache") / "transformer-ablate"
-
-
-def source_hash() -> str:
-    """12 hex digits of all source that can change a run's result: core, data, training, measures, recipes, worker."""
-    package = Path(__file__).resolve().parent
-    folders = [package / name for name in ("core", "data", "training", "measures")]
-    files = [package / "study" / "recipes.py", package / "run" / "worker.py"]
-    files += [file for folder in folders for file in folder.rglob("*.py")]
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:12]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from transformer_ablate.errors import unknown_name
@@ -48,6 +48,15 @@ class Registry(Generic[T]):
         """All registered names, in order of registration."""
         importlib.import_module(self._home)
         return tuple(self._table)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
 
     def __getitem__(self, name: str) -> T:
         names = self.names()

@@ -1,15 +1,15 @@
-"""The catalogue that ``python -m transformer_ablate.cli`` prints."""
+"""The catalogue that ``python -m transformer_ablate components`` prints."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import runpy
 
 import pytest
 
 from transformer_ablate.cli import components as catalogue
 from transformer_ablate.cli.components import Component, components, describe, options_of
+from transformer_ablate.cli.door import enter
 from transformer_ablate.config import SMOOTHINGS, ModelConfig
 from transformer_ablate.core import build_model
 from transformer_ablate.core.positions.scaling import SCALINGS
@@ -106,7 +106,7 @@ def test_a_component_that_the_base_cannot_have_says_why(small: ModelConfig, monk
 
 
 def test_the_printed_catalogue_names_everything(small: ModelConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_module("transformer_ablate.cli", run_name="__main__")
+    assert enter(["components"], "transformer_ablate") == 0
     printed = capsys.readouterr().out
     for table in (*catalogue.MODEL_PARTS, *catalogue.TRAINING_PARTS):
         assert f"--{table.field}" in printed

@@ -349,3 +349,10 @@ def test_mistaken_presets_and_fields_are_refused(name: str) -> None:
         base_recipe(name, "quik")
     with pytest.raises(ConfigError, match="did you mean 'max_steps'"):
         base_recipe(name, "quick", {"train.max_step": 3})
+
+
+def test_a_registry_is_walked_like_a_dictionary() -> None:
+    assert [name for name in registry.POSITIONS] == list(registry.POSITIONS.names())  # noqa: C416
+    assert len(registry.POSITIONS) == len(registry.POSITIONS.names()) > 5
+    assert "rope" in registry.POSITIONS
+    assert "nope" not in registry.POSITIONS

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core.attention import CrossAttention, KeyValues, Places, SelfAttention, attend, attend_naive
+from transformer_ablate.core.attention import CrossAttention, KeyValues, SelfAttention, attend, attend_naive
 from transformer_ablate.core.linear import initialise
 from transformer_ablate.core.normalization import LayerNorm, NoNorm, PostNorm, PreNorm
 from transformer_ablate.core.positions import Geometry, NoPosition
+from transformer_ablate.core.positions.bound import BoundPosition
 from transformer_ablate.core.positions.numbering import Numbering
 from transformer_ablate.core.seq2seq import Memory
 from transformer_ablate.core.transformer import Decoder, DecoderState, EncoderLayer
 
-NOWHERE = Places(None, None, None)
 NOPE = NoPosition(Geometry(16, 4, 1, False))
+NOWHERE = BoundPosition(NOPE)
 
 
 @st.composite
@@ -176,10 +177,10 @@ def test_self_attention_is_torchs() -> None:
     ours, theirs = SelfAttention(ModelConfig(d_model=16), 0), nn.MultiheadAttention(16, 4, batch_first=True)
     copy_attention(ours, theirs)
     x = torch.randn(3, 7, 16)
-    padded = ours(x, NOPE, NOWHERE, mask=KEPT[:, None, None])
+    padded = ours(x, NOWHERE, mask=KEPT[:, None, None])
     torch.testing.assert_close(padded, theirs(x, x, x, key_padding_mask=~KEPT)[0], atol=1e-5, rtol=1e-5)
     blocked = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    causal = ours(x, NOPE, NOWHERE, is_causal=True)
+    causal = ours(x, NOWHERE, is_causal=True)
     torch.testing.assert_close(causal, theirs(x, x, x, attn_mask=blocked)[0], atol=1e-5, rtol=1e-5)
 
 
@@ -188,7 +189,7 @@ def test_cross_attention_is_torchs() -> None:
     ours, theirs = CrossAttention(ModelConfig(d_model=16), 0), nn.MultiheadAttention(16, 4, batch_first=True)
     copy_attention(ours, theirs)
     x, memory = torch.randn(3, 5, 16), torch.randn(3, 7, 16)
-    out = ours(x, ours.keys_values(memory, NOPE, None), NOPE, NOWHERE, mask=KEPT[:, None, None])
+    out = ours(x, ours.keys_values(memory, NOWHERE), NOWHERE, mask=KEPT[:, None, None])
     torch.testing.assert_close(out, theirs(x, memory, memory, key_padding_mask=~KEPT)[0], atol=1e-5, rtol=1e-5)
 
 
@@ -203,7 +204,7 @@ def test_encoder_layer_is_torchs(placement: str) -> None:
     copy_norm(ours.around_ffn.norm, theirs.norm2)
     x = torch.randn(3, 7, 16)
     expected = theirs(x, src_key_padding_mask=~KEPT)
-    out = ours(x, NOPE, NOWHERE, KEPT[:, None, None], KEPT)
+    out = ours(x, NOWHERE, KEPT[:, None, None], KEPT)
     torch.testing.assert_close(out[KEPT], expected[KEPT], atol=1e-5, rtol=1e-5)
 
 

@@ -12,9 +12,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Seq2Seq, build_model
-from transformer_ablate.core.attention import Places, SelfAttention, attend, attend_naive, attention_weights
+from transformer_ablate.core.attention import SelfAttention, attend, attend_naive, attention_weights
 from transformer_ablate.core.linear import initialise
 from transformer_ablate.core.positions import Geometry, NoPosition, build_position
+from transformer_ablate.core.positions.bound import BoundPosition
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.measures.size import parameter_count
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
@@ -22,7 +23,7 @@ from transformer_ablate.tokens import BOS, EOS, PAD
 
 V = 20
 NOPE = NoPosition(Geometry(16, 4, 1, False))
-NOWHERE = Places(None, None, None)
+NOWHERE = BoundPosition(NOPE)
 BASE = ModelConfig(d_model=16, n_heads=2, d_ff=32, position="rope", cross_position="rotary")
 
 # Toggles under which a decoder still decodes as it was trained: cached = full, causal, independent of batch mates.
@@ -253,8 +254,8 @@ def test_extra_key_and_value_are_torchs_bias_kv() -> None:
     with torch.no_grad():
         causal = theirs(x, x, x, attn_mask=blocked)[0]
         padded = theirs(x, x, x, key_padding_mask=~real)[0]
-        torch.testing.assert_close(ours(x, NOPE, NOWHERE, is_causal=True), causal, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(ours(x, NOPE, NOWHERE, mask=real[:, None, None]), padded, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours(x, NOWHERE, is_causal=True), causal, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours(x, NOWHERE, mask=real[:, None, None]), padded, atol=1e-5, rtol=1e-5)
 
 
 def test_qk_norm_normalises_each_head_before_its_position() -> None:
@@ -271,19 +272,19 @@ def test_qk_norm_normalises_each_head_before_its_position() -> None:
 
     q, k = normalised(q, attention.q_norm.weight), normalised(k, attention.k_norm.weight)  # type: ignore[arg-type]
     expected = attention.out(attend_naive(q, k, v).transpose(1, 2).flatten(-2))
-    torch.testing.assert_close(attention(x, NOPE, NOWHERE), expected)
+    torch.testing.assert_close(attention(x, NOWHERE), expected)
 
 
 def test_a_bias_of_the_keys_changes_nothing_and_the_others_do() -> None:
     x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
     attention = SelfAttention(ModelConfig(d_model=16), 0)
     initialise(attention, seed=0)
-    before = attention(x, NOPE, NOWHERE)
+    before = attention(x, NOWHERE)
     for part, seen in ((slice(16, 32), False), (slice(0, 16), True), (slice(32, 48), True)):
         with torch.no_grad():
             attention.qkv.bias.zero_()
             attention.qkv.bias[part] = torch.linspace(-1, 1, 16)
-        assert torch.allclose(attention(x, NOPE, NOWHERE), before, atol=1e-6) is not seen
+        assert torch.allclose(attention(x, NOWHERE), before, atol=1e-6) is not seen
 
 
 @pytest.mark.parametrize(("kind", "matrices"), [("all", 3), ("no-key", 2), ("none", 0)])
@@ -307,12 +308,12 @@ def test_dropout_on_weights_keeps_their_mean_and_is_off_in_evaluation() -> None:
         initialise(attention, seed=0)
     x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = whole(x, NOPE, NOWHERE)
+        expected = whole(x, NOWHERE)
         torch.manual_seed(0)
-        draws = torch.stack([dropping(x, NOPE, NOWHERE) for _ in range(2000)])
+        draws = torch.stack([dropping(x, NOWHERE) for _ in range(2000)])
         assert draws.std(0).min() > 1e-2
         torch.testing.assert_close(draws.mean(0), expected, atol=0.06, rtol=0)
-        assert torch.equal(dropping.eval()(x, NOPE, NOWHERE), expected)
+        assert torch.equal(dropping.eval()(x, NOWHERE), expected)
 
 
 def test_shaw_values_and_weights_that_are_dropped_agree() -> None:

@@ -21,11 +21,12 @@ from transformers.models.t5.modeling_t5 import T5Attention, T5LayerNorm
 from x_transformers import x_transformers
 
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core.attention import Places, SelfAttention
+from transformer_ablate.core.attention import SelfAttention
 from transformer_ablate.core.linear import initialise
 from transformer_ablate.core.normalization import RMSNorm
 from transformer_ablate.core.positions import Geometry, NoPosition, build_position
 from transformer_ablate.core.positions.bias import bucket_starts
+from transformer_ablate.core.positions.bound import BoundPosition
 from transformer_ablate.core.positions.numbering import Numbering
 from transformer_ablate.core.seq2seq import Memory
 from transformer_ablate.core.transformer import Decoder, DecoderState, EncoderLayer
@@ -141,7 +142,7 @@ def test_attention_with_t5_bias_is_transformers_t5(causal: bool) -> None:
         mask = mask.masked_fill(torch.ones(12, 12, dtype=torch.bool).triu(1), -torch.inf)
     with torch.no_grad():
         expected = theirs(x, mask=mask)[0]
-        found = ours(x, position, Places(None, None, position.pair_table(at, at, x.dtype)), is_causal=causal)
+        found = ours(x, BoundPosition(position, pair=position.pair_table(at, at, x.dtype)), is_causal=causal)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -201,7 +202,7 @@ def test_post_norm_layers_are_transformers_bart() -> None:
         x, y = noise(2, 7, 16), noise(2, 5, 16, seed=1)
         nope = NoPosition(Geometry(16, 4, 1, False))
         real = torch.ones(2, 7, dtype=torch.bool)
-        states = encoder(x, nope, Places(None, None, None), None, real)
+        states = encoder(x, BoundPosition(nope), None, real)
         first = their_encoder(x, attention_mask=None)
         first = first[0] if isinstance(first, tuple) else first
         torch.testing.assert_close(states, first, atol=1e-5, rtol=1e-4)

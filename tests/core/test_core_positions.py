@@ -13,7 +13,15 @@ from torch import Tensor
 
 from transformer_ablate.config import ModelConfig, TrainConfig
 from transformer_ablate.core import build_model
-from transformer_ablate.core.positions import Geometry, Integer, Learned, Sinusoidal, build_position, sinusoidal_table
+from transformer_ablate.core.positions import (
+    Geometry,
+    Integer,
+    Learned,
+    PositionalEncoding,
+    Sinusoidal,
+    build_position,
+    sinusoidal_table,
+)
 from transformer_ablate.core.positions.base import frequencies
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import POSITIONS
@@ -326,3 +334,40 @@ def test_options_reach_the_encoding() -> None:
     slow = build_position(POSITIONS, "sinusoidal", geometry(8), {"base": 100.0})
     added = slow.embed(torch.zeros(1, 3, 8, dtype=torch.float64), torch.arange(3))
     torch.testing.assert_close(added[0], sinusoidal_table(torch.arange(3), 8, base=100.0))
+
+
+class Wide(PositionalEncoding):
+    """What a user may write: tables in float64 at each of the three doors."""
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + positions[..., None].double()
+
+    def transform_query(self, q: Tensor, table: object, layer: int) -> Tensor:
+        return q * torch.full((), 0.5, dtype=torch.float64).expand(1)
+
+    transform_key = transform_query
+
+    def pair_table(self, query_positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return (query_positions[..., :, None] - key_positions[..., None, :]).double()
+
+    def score_term(self, q: Tensor, k: Tensor, table: Tensor, layer: int) -> Tensor:
+        return table
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("values", [False, True])
+def test_tables_in_float64_do_not_widen_the_model(half: bool, values: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(
+        "WideValues", (Wide,), {"adds_values": True, "value_term": lambda self, w, t, layer: w.double()[..., :1]}
+    )
+    monkeypatch.setitem(POSITIONS._table, "wide", kind if values else Wide)
+    model = build_model(ModelConfig(d_model=16, n_heads=2, d_ff=32, position="wide"), 20, 20, seed=0)
+    source, target = torch.randint(4, 20, (2, 5)), torch.randint(4, 20, (2, 4))
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logits = model(source, target)
+        logits.float().sum().backward()
+        state = model.start(model.encode(source), capacity=4)
+        steps = torch.cat([model.step(target[:, i : i + 1], state) for i in range(4)], dim=1)
+    assert logits.dtype == (torch.bfloat16 if half else torch.float32)
+    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in model.parameters())
+    torch.testing.assert_close(steps, logits, atol=0.1 if half else 1e-5, rtol=0.1 if half else 1e-5)

@@ -3,21 +3,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import json
 import pickle
 import random
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
 
 from transformer_ablate.config import DataConfig
 from transformer_ablate.data import (
@@ -224,162 +219,3 @@ def test_the_order_depends_on_seed_and_data_alone() -> None:
     torch.manual_seed(2)
     torch.rand(3)
     assert [b.indices.tolist() for b in loaded(0)] == first
-
-
-# Several processes ----------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(PAIRS, st.integers(44, 400), st.integers(1, 4), st.integers(1, 30))
-def test_ranks_share_the_batches_of_one_process(pairs: Pairs, budget: int, ranks: int, steps: int) -> None:
-    alone = list(TokenBudgetBatches(pairs, budget, 2, 5, steps * ranks))
-    shares = [list(TokenBudgetBatches(pairs, budget, 2, 5, steps, rank, ranks)) for rank in range(ranks)]
-    assert {len(share) for share in shares} == {steps}
-    together = [batch for step in zip(*shares, strict=True) for batch in step]
-    assert all(np.array_equal(a, b) for a, b in zip(together, alone, strict=True))
-
-
-def test_ranks_see_each_example_once_in_an_epoch() -> None:
-    pairs = load_task(DATA).train
-    epoch = len(TokenBudgetBatches(pairs, 400, 3, 0, 1).epoch(0))
-    shares = [list(TokenBudgetBatches(pairs, 400, 3, 0, epoch, rank, 3)) for rank in range(3)]
-    steps = epoch // 3  # of the first epoch; the batches that are left go with the next one
-    seen = [np.concatenate(share[:steps]) for share in shares]
-    for a, b in itertools.combinations(seen, 2):
-        assert not set(a.tolist()) & set(b.tolist())
-    whole = [batch for step in zip(*shares, strict=True) for batch in step][:epoch]
-    assert sorted(np.concatenate(whole).tolist()) == list(range(len(pairs)))
-
-
-# Interrupted runs -----------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(PAIRS, st.integers(44, 400), st.lists(st.tuples(st.integers(1, 3), st.integers(0, 8)), max_size=4))
-def test_resumed_runs_go_on_with_any_number_of_processes(
-    pairs: Pairs, budget: int, legs: list[tuple[int, int]]
-) -> None:
-    """A run of several legs, each with so many ranks for so many steps, sees what one process sees."""
-    seen: list[np.ndarray] = []
-    state: dict[str, int] | None = None
-    for ranks, steps in legs:
-        samplers = [TokenBudgetBatches(pairs, budget, 2, 5, 100, rank, ranks) for rank in range(ranks)]
-        for sampler in samplers:
-            if state is not None:
-                sampler.resume(state)
-        shares = [list(itertools.islice(sampler, steps)) for sampler in samplers]
-        seen += [batch for step in zip(*shares, strict=True) for batch in step]
-        state = samplers[0].state(steps)
-    alone = list(TokenBudgetBatches(pairs, budget, 2, 5, max(1, len(seen))))
-    assert all(np.array_equal(a, b) for a, b in zip(seen, alone, strict=False))
-
-
-def test_what_is_left_of_a_resumed_run() -> None:
-    pairs = load_task(DATA).train
-    for start in (0, 1, 2, 3, 7, 8):
-        shares = []
-        for rank in range(2):
-            batches = TokenBudgetBatches(pairs, 400, 3, 0, 4, rank, 2)
-            batches.start = start
-            shares.append(len(list(batches)))
-            assert len(batches) == 4
-        assert shares == [(8 - start) // 2] * 2
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_state_counts_batches_that_were_handed_out(workers: int) -> None:
-    data = DataConfig(**{**DATA.__dict__, "loader_workers": workers})
-    whole = [batch.indices.tolist() for batch in loaded(0)]
-    loader = Seq2SeqDataModule(data, seed=3, steps=40).train_dataloader()
-    before = [batch.indices.tolist() for batch in itertools.islice(loader, 17)]
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    resumed = Seq2SeqDataModule(data, seed=3, steps=40).train_dataloader()
-    resumed.load_state_dict(state)
-    assert resumed.state_dict() == state
-    assert before + [batch.indices.tolist() for batch in resumed] == whole
-    assert resumed.state_dict()["batches"] == 40
-
-
-@pytest.mark.parametrize(
-    ("other", "field"),
-    [
-        ({"seed": 4}, "train.seed"),
-        ({"batch_tokens": 500}, "data.batch_tokens"),
-        ({"length_buckets": 1}, "data.length_buckets"),
-        ({"train_examples": 400}, "data.train_examples"),
-    ],
-)
-def test_a_run_is_not_resumed_in_another_order(other: dict[str, int], field: str) -> None:
-    state = Seq2SeqDataModule(DATA, seed=3, steps=40).train_dataloader().state_dict()
-    data = DataConfig(**{**DATA.__dict__, **{k: v for k, v in other.items() if k != "seed"}})
-    loader = Seq2SeqDataModule(data, seed=other.get("seed", 3), steps=40).train_dataloader()
-    with pytest.raises(ConfigError, match="as in the run that is resumed") as caught:
-        loader.load_state_dict(state)
-    assert caught.value.field == field
-
-
-class Watched(LightningModule):
-    """A model of one number that writes down what each process was shown."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder, self.weight = folder, torch.nn.Parameter(torch.zeros(()))
-
-    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        with (self.folder / f"rank{self.global_rank}").open("a") as file:
-            file.write(f"{batch.indices.tolist()}\n")
-        return (self.weight - 1) ** 2
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-class SaveAndStop(Callback):
-    def __init__(self, step: int, file: Path) -> None:
-        self.step, self.file = step, file
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.file)
-            trainer.should_stop = True
-
-
-def fitted(folder: Path, callbacks: Sequence[Callback] = (), checkpoint: Path | None = None, ranks: int = 1) -> Any:
-    """What each process was shown, batch by batch."""
-    folder.mkdir()
-    trainer = Trainer(
-        max_steps=90,  # an epoch has 21 batches
-        accelerator="cpu",
-        devices=ranks,
-        strategy="ddp_fork" if ranks > 1 else "auto",
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
-    trainer.fit(Watched(folder), datamodule=Seq2SeqDataModule(DATA, seed=3, steps=90), ckpt_path=checkpoint)
-    seen = [[json.loads(line) for line in file.read_text().splitlines()] for file in sorted(folder.iterdir())]
-    return seen if ranks > 1 else seen[0]
-
-
-@pytest.mark.parametrize("step", [10, 50])
-def test_lightning_resumes_in_the_middle_of_an_epoch(
-    step: int, tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    file = tmp_path / "interrupted.ckpt"
-    before = fitted(tmp_path / "before", [SaveAndStop(step, file)])
-    assert len(before) == step
-    after = fitted(tmp_path / "after", checkpoint=file)
-    assert before + after == [batch.indices.tolist() for batch in loaded(0, steps=90)]
-    assert not [w for w in recwarn if "not resumable" in str(w.message)]
-
-
-def test_lightning_deals_the_batches_out_to_two_processes(tmp_path: Path) -> None:
-    if torch.cuda.is_initialized():
-        pytest.skip("a process that uses a GPU cannot be forked")
-    shares = fitted(tmp_path / "shares", ranks=2)
-    assert [len(share) for share in shares] == [90, 90]
-    together = [indices for step in zip(*shares, strict=True) for indices in step]
-    assert together == [batch.indices.tolist() for batch in loaded(0, steps=180)]

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from transformer_ablate.data.corpus_report import OK, USAGE, histogram, main, parse, printable, report
+from transformer_ablate.cli import OK, USAGE
+from transformer_ablate.cli.corpus import histogram, parse, printable, report
+from transformer_ablate.cli.door import enter
 from transformer_ablate.errors import ConfigError
 
 PACK = ["--source", "packs:zh_CN", "--tokenizer_size", "2000"]
@@ -37,7 +39,7 @@ def options(corpus: Path) -> list[str]:
 
 
 def run(options: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    status = main(options)
+    status = enter(["data", *options], "transformer_ablate")
     return status, *capsys.readouterr()
 
 
@@ -93,7 +95,7 @@ def test_a_terminal_is_shown_bars_and_bold_headings(options: list[str]) -> None:
 
 
 def test_the_command(options: list[str]) -> None:
-    command = [sys.executable, "-m", "transformer_ablate.data", *PACK, "--swap", "--data.max_length", "64"]
+    command = [sys.executable, "-m", "transformer_ablate", "data", *PACK, "--swap", "true", "--data.max_length", "64"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (result.returncode, result.stderr) == (OK, "")
     assert "packs:zh_CN: zh_CN -> English" in result.stdout
@@ -128,10 +130,10 @@ def test_faulty_lines_are_listed_before_the_refusal(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (["--sorce", "a"], "command line"),
+        (["--sorce", "a"], "option"),
         (["--max_length", "0"], "data.max_length"),
         (["--tokenizer", "bpee"], "data.tokenizer"),
-        (["--swap", "perhaps"], "command line"),
+        (["--swap", "perhaps"], "swap"),
         (["--source", "none.tsv"], "data.source"),
         (["--task", "copy"], "data.task"),
     ],
@@ -146,7 +148,7 @@ def test_a_mistake_is_one_line(words: list[str], field: str, capsys: pytest.Capt
 def test_options_are_the_recipes_own() -> None:
     config = parse(["--data.source", "a.tsv", "--source-column", "x", "--target_column", "y", "--swap", "false"])
     assert (config.source, config.source_column, config.target_column, config.swap) == ("a.tsv", "x", "y", False)
-    assert parse(["--swap"]).swap
+    assert parse(["--swap", "true"]).swap
     assert parse(["--task_options", '{"share": 0.3}', "--task", "continuation"]).task_options == {"share": 0.3}
     with pytest.raises(ConfigError):
         parse(["--task_options", "share"])

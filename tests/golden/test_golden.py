@@ -17,7 +17,7 @@ import pytest
 
 from transformer_ablate.record.store import Store
 from transformer_ablate.report.render import write_overview, write_report
-from transformer_ablate.run.sweep import study_record
+from transformer_ablate.run.reporting import study_record
 from transformer_ablate.study.declarations import Study
 from transformer_ablate.study.plan import make_plan
 

@@ -371,3 +371,13 @@ def test_of_many_logits_a_random_part_is_kept_the_same_for_every_model_and_batch
     places = torch.cdist(logits.double(), every.double()).argmin(-1).double() / len(every)
     assert float(places.mean()) == pytest.approx(0.5, abs=0.06)
     assert fit_temperature(logits, gold) == pytest.approx(fit_temperature(every, every_gold), rel=0.2)
+
+
+def test_ece_is_that_of_an_independent_implementation() -> None:
+    from torchmetrics.classification import BinaryCalibrationError
+
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.01, 0.99, 500)
+    correct = rng.random(500) < confidence**2
+    theirs = BinaryCalibrationError(n_bins=15, norm="l1")(torch.tensor(confidence), torch.tensor(correct).int())
+    assert expected_calibration_error(confidence, correct) == pytest.approx(float(theirs), abs=1e-6)

@@ -43,10 +43,9 @@ def test_they_are_those_of_autograd_and_the_model_is_left_as_it_was() -> None:
     encoder = run.model.get_submodule("encoder.layers.1")
     by_hand = torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None]).norm()
     assert found["grad_norm_encoder/2"] == pytest.approx(float(by_hand), rel=1e-5)
-    assert set(found) == {
-        "grad_first_over_last_start",
-        *(f"grad_norm_{kind}{when}/{d}" for kind in ("encoder", "decoder") for when in ("", "_start") for d in (1, 2)),
-    }
+    kinds = [f"{kind}{when}" for kind in ("encoder", "decoder") for when in ("", "_start")]
+    layers = {f"grad_norm_{kind}/{depth}" for kind in kinds for depth in (1, 2)}
+    assert set(found) == {f"grad_norm_min_{kind}" for kind in kinds} | layers
 
 
 def test_an_untrained_model_is_at_its_start_and_a_changed_one_is_not() -> None:
@@ -63,10 +62,38 @@ def test_an_untrained_model_is_at_its_start_and_a_changed_one_is_not() -> None:
 
 def test_without_norm_and_residual_connections_the_first_layer_of_six_gets_hardly_any_gradient() -> None:
     deep = {"model__encoder_layers": 6, "model__decoder_layers": 6, "model__norm": "none"}
-    ratios = {
-        kept: measured(evaluation(model__residual=kept, **deep))["grad_first_over_last_start"] for kept in (True, False)
-    }
+    ratios = {}
+    for kept in (True, False):
+        found = measured(evaluation(model__residual=kept, **deep))
+        ratios[kept] = found["grad_norm_encoder_start/1"] / found["grad_norm_decoder_start/6"]
     assert ratios[False] < 0.2 * ratios[True]
+
+
+def first_over_last(found: dict[str, float], layers: int) -> float:
+    return found["grad_norm_encoder/1"] / found[f"grad_norm_decoder/{layers}"]
+
+
+@pytest.mark.parametrize(("stack", "other"), [("encoder", "decoder"), ("decoder", "encoder")])
+def test_one_layer_that_hardly_any_gradient_reaches_is_seen_wherever_it_is(stack: str, other: str) -> None:
+    run = evaluation(**{f"model__{stack}_layers": 3})
+    before = measured(run)
+    # The second of three layers adds next to nothing to the stream: its own gradient is gone, not that of the others.
+    run.model.get_submodule(f"{stack}.layers.1").register_forward_hook(
+        lambda layer, arguments, output: arguments[0] + 1e-12 * (output - arguments[0])
+    )
+    found = measured(run)
+    assert found[f"grad_norm_min_{stack}"] == found[f"grad_norm_{stack}/2"] < 1e-9 * before[f"grad_norm_min_{stack}"]
+    assert found[f"grad_norm_min_{stack}_start"] == before[f"grad_norm_min_{stack}_start"] > 0
+    assert found[f"grad_norm_min_{other}"] > 0.1 * before[f"grad_norm_min_{other}"]
+    last = 3 if stack == "decoder" else 2
+    assert first_over_last(found, last) > 0.3 * first_over_last(before, last)  # two layers do not tell
+
+
+def test_without_residual_connections_the_gradient_vanishes_in_the_decoder_that_norms_do_not_save() -> None:
+    deep = {"model__encoder_layers": 6, "model__decoder_layers": 6}
+    kept, without = (measured(evaluation(model__residual=residual, **deep)) for residual in (True, False))
+    assert without["grad_norm_min_decoder_start"] < 1e-6 * kept["grad_norm_min_decoder_start"]
+    assert first_over_last(without, 6) > 0.01 * first_over_last(kept, 6)
 
 
 def test_batch_normalisation_normalises_as_in_training_and_forgets_it() -> None:

@@ -52,9 +52,9 @@ def make_run(variant: Variant, cell: Cell, seed: int, *, skill: float, speed: fl
         for b, _, _ in tests
     ]
     return RunRecord(
-        variant.name, cell.name, seed, f"{variant.name}-{cell.name}-{seed}", "finished", cell.base,
-        variant.delta, metrics, {"step": steps.tolist(), "nll": nll.tolist()}, tests, examples,
-        f"id{seed}", {"source_hash": "cafe"},
+        metrics, {"step": steps.tolist(), "nll": nll.tolist()}, tests, examples,
+        variant=variant.name, cell=cell.name, seed=seed, fingerprint=f"{variant.name}-{cell.name}-{seed}",
+        status="finished", base=cell.base, delta=variant.delta, run_id=f"id{seed}", made_by={"source_hash": "cafe"},
     )  # fmt: skip
 
 

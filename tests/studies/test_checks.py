@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.studies.conftest import TINY
+from transformer_ablate.cli import run
 from transformer_ablate.cli import studies as cli
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.study.claims import AtBestSetting, Best, Claim, Minus, Value, difference
@@ -67,6 +68,14 @@ def contrast(key: str, a: str = "rope", b: str = "none") -> dict[str, Any]:
     return {"contrasts": (Contrast(a, b, key),)}
 
 
+@dataclasses.dataclass(frozen=True)
+class Mine(NeverFails):
+    """A rule of a user's own, which says what it reads."""
+
+    def needs(self, claim: Claim) -> list[tuple[str, str]]:
+        return [("nonne", "copy")]
+
+
 SOUND: Mapping[str, dict[str, Any]] = {
     "nothing": {},
     "contrasts": {"contrasts": tuple(Contrast("rope", "none", key) for key in (
@@ -112,6 +121,7 @@ def test_what_is_there_may_be_named(name: str) -> None:
         (about(KeepsTo("rope", "coppy", 1.5)), f"{CLAIM}: cell", "coppy", "'copy'"),
         (about(FailsMore("rope", "nonne", "copy")), f"{CLAIM}: arm", "nonne", "'none'"),
         (about(NeverFails(("rope", "only"), "copy")), f"{CLAIM}: arm", "only", "runs in cell 'copy'"),
+        (about(Mine((), "copy")), f"{CLAIM}: arm", "nonne", "'none'"),
         (about(MoreVariance({("a", "b"): "rop"}, EM)), f"{CLAIM}: arm", "rop", "'rope'"),
         (about(MoreVariance({("a", "b"): "rope"}, "copy/emm/1")), f"{CLAIM}: metric", "emm", "'em'"),
         (about(AtBest({"rop": ABOVE}, LOSS)), f"{CLAIM}: arm", "rop", "'rope'"),
@@ -155,7 +165,7 @@ def test_a_typo_is_refused(fields: dict[str, Any], where: str, got: str, told: s
 def test_what_only_the_data_or_the_computations_know_is_refused_by_the_plan(
     fields: dict[str, Any], where: str, got: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run([study(**fields)], ["--preset", "smoke", "--dry-run"], "x") == 2
+    assert run([study(**fields)], ["--preset", "smoke", "--dry-run"], "x") == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"error: {where}: got {got!r}, allowed: ")
@@ -173,7 +183,7 @@ def test_test_sets_of_cells_that_are_not_planned_are_not_looked_at() -> None:
 
 
 FILE = """
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 from transformer_ablate.study.declarations import Cell, Contrast, Study, Variant
 
 CELL = Cell("copy", "synthetic", {"data.task": "copy"}, "em", "copy")
@@ -199,6 +209,16 @@ def test_a_users_file_with_a_typo_ends_with_one_line(tmp_path: Path) -> None:
     assert done.stderr == (
         "error: contrast '1+3' − '3+2': arm: got '3+2', allowed: 1+3, 3+1; did you mean '3+1'?\n"
     )  # fmt: skip
+
+
+def test_a_users_file_with_a_typo_is_told_by_the_one_door_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    command = [sys.executable, "-m", "experiments", "run", str(path), "--preset", "smoke", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: contrast '1+3' − '3+2': arm: got '3+2'")
+    assert done.stderr.count("\n") == 1
 
 
 def test_other_errors_of_a_users_file_keep_their_traceback(tmp_path: Path) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import main as experiments_main
+from experiments import discover
 from experiments.pe_extrapolation import STUDY
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
+from transformer_ablate.cli import options
+from transformer_ablate.cli.door import COMMANDS, STUDIES_GROUP, enter, installed_studies
+from transformer_ablate.plugins import VARIABLE
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,6 @@ from transformer_ablate.cli import studies as cli
         ("--seed-list a", "--seed-list", "a", "integers"),
         ("--train.seed -1", "train.seed", "-1", "at least 0"),
         ("--workers 0", "--workers", "0", "at least 1"),
-        ("--launcher cloud", "--launcher", "cloud", "local"),
         ("--accelerator tpu", "--accelerator", "tpu", "auto, cpu, gpu"),
         ("--precision 8", "train.precision", "8", "32-true"),
         ("--model.nheads 4", "option", "--model.nheads", "--model.n_heads"),
@@ -71,8 +76,8 @@ def test_a_mistake_through_the_real_command_has_no_traceback() -> None:
 
 
 def test_options_and_overrides_are_told_apart() -> None:
-    options, overrides = cli.parse(["--seeds", "2", "--train.lr", "1e-3", "--precision", "bf16-mixed"], "x")
-    assert options.seeds == 2
+    given, overrides = options.parse(["--seeds", "2", "--train.lr", "1e-3", "--precision", "bf16-mixed"], "x")
+    assert given.seeds == 2
     assert overrides == {"train.lr": 1e-3, "train.precision": "bf16-mixed"}
 
 
@@ -81,7 +86,7 @@ def test_options_and_overrides_are_told_apart() -> None:
     [("", None), ("--seeds 2", [0, 1]), ("--seed-list 4,2", [4, 2]), ("--train.seed 5", [5])],
 )
 def test_seeds(words: str, seeds: list[int] | None) -> None:
-    assert cli.chosen_seeds(*cli.parse(words.split(), "x")) == seeds
+    assert options.chosen_seeds(*options.parse(words.split(), "x")) == seeds
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -98,26 +103,71 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys: pytest.CaptureFixtur
 
 def test_help_lists_every_recipe_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        cli.parse(["--help"], "x")
+        options.parse(["--help"], "x")
     assert stopped.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for words in ("--model.n_heads", "--data.batch_tokens", "--train.label_smoothing", "attention heads", "[1280]"):
         assert words in text
 
 
-def test_experiments_lists_its_studies(capsys: pytest.CaptureFixture[str]) -> None:
-    assert experiments_main([]) == 0
-    assert STUDY.question in capsys.readouterr().out
+@pytest.mark.parametrize("words", [[], ["list"], ["--help"]])
+def test_the_door_lists_commands_and_studies(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert enter(words, "experiments", discover) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    assert all(study.question in out for study in discover().values())
+
+
+def test_the_library_finds_studies_by_the_metadata_of_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["entry-points"][STUDIES_GROUP] == {"experiments": "experiments:discover"}
+    assert installed_studies() == discover()
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["run"], "all, architectures"), (["run", "pe_extrapolat"], "did you mean"), (["walk"], "run")],
+    [
+        (["run"], "all, architectures"),
+        (["run", "pe_extrapolat"], "did you mean"),
+        (["report", "pe_extrapolat"], "did you mean"),
+        (["walk"], "list, run, report"),
+        (["run", "nowhere.py"], "a Python file"),
+    ],
 )
-def test_experiments_refuses_what_it_does_not_know(
+def test_the_door_refuses_what_it_does_not_know(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert experiments_main(words) == 2
+    assert enter(words, "experiments", discover) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert expected in err
+
+
+def test_a_study_in_a_file_is_run_by_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # what it loads is not for the processes of other tests
+    file = tmp_path / "mine.py"
+    file.write_text("from experiments.pe_extrapolation import STUDY\n")
+    words = ["--preset", "smoke", "--dry-run", "--tracking-uri", f"sqlite:///{tmp_path / 'm.db'}", "--variants", "rope"]
+    assert enter(["run", str(file), *words], "transformer_ablate", dict) == 0
+    assert STUDY.question in capsys.readouterr().out
+    file.write_text("STUDY = 3\n")
+    other = file.rename(tmp_path / "other.py")
+    assert enter(["run", str(other)], "transformer_ablate", dict) == 2
+    assert "a Study called STUDY" in capsys.readouterr().err
+
+
+def imported(*words: str) -> set[str]:
+    """Top-level names of the modules that a command imports, in a process of its own."""
+    command = [sys.executable, "-X", "importtime", "-m", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_listing_and_planning_import_nothing_before_it_is_needed(tmp_path: Path) -> None:
+    assert imported("experiments").isdisjoint({"torch", "lightning", "mlflow", "pandas", "matplotlib", "scipy"})
+    words = ["--preset", "smoke", "--dry-run", "--tracking-uri", f"sqlite:///{tmp_path / 'm.db'}", "--cells", "copy"]
+    planning = imported("experiments.pe_extrapolation", *words)
+    assert planning.isdisjoint({"lightning", "mlflow", "pandas", "matplotlib"})
+    assert "torch" in planning

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import discover
+from experiments import discover
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import greedy_decode
 from transformer_ablate.data import TokenBudgetBatches, load_task

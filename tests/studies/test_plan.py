@@ -54,6 +54,18 @@ def test_every_variant_of_a_seed_sees_the_same_data_in_the_same_order() -> None:
     assert orders[0] != orders[1]
 
 
+def test_a_split_that_no_cell_has_divides_the_cells_that_have_one() -> None:
+    plan = make_plan(STUDY, "smoke", variants=["rope"], overrides={"data.task": "g2p", "data.split": "random"})
+    assert {run.recipe.data.split for run in plan.runs} == {"random"}
+    assert {run.recipe.data.task for run in plan.runs} == {"g2p"}
+    titles = {cell.name: cell.title for cell in plan.study.cells}
+    assert all("random split" in titles[run.cell] for run in plan.runs)
+    alone = make_plan(STUDY, "smoke", variants=["rope"], overrides={"data.split": "random"})
+    assert {run.recipe.data.task for run in alone.runs} == {"g2p"}
+    with pytest.raises(ConfigError, match=r"data\.split"):
+        make_plan(STUDY, "smoke", overrides={"data.task": "copy", "data.split": "random"})
+
+
 def test_titles_are_of_the_corpus_that_is_learnt(tmp_path: Path) -> None:
     from experiments.weight_tying import STUDY as TYING
 

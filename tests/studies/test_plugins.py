@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from transformer_ablate import plugins, registry
-from transformer_ablate.cli.studies import run, with_plugins
+from transformer_ablate.cli import run
+from transformer_ablate.cli.studies import with_plugins
 from transformer_ablate.config import Recipe
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.plugins import VARIABLE, load_inherited, load_plugin
@@ -85,6 +86,29 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path: Path, text: str | 
         load_plugin(str(path))
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return x.reshape(-1, 7)", "RuntimeError"),
+        ("return (x + positions[..., None])[:, :1]", "halved"),  # fails in the layer that is handed it
+        ("raise KeyError('no table')", "KeyError: 'no table'"),
+        ("return x + x.sub(x).sqrt()", "not finite"),  # the gradient of a root at 0
+        ("return x + float('nan')", "not finite"),
+    ],
+)
+def test_a_component_that_fails_is_named_before_anything_is_trained(
+    body: str, told: str, file: Path, study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(PLUGIN.replace("return x + 0.5 * positions[..., None]", body))
+    words = ["--preset", "smoke", "--plugin", str(file), "--variants", "sinusoidal,mine", "--dry-run"]
+    assert run([study], [*words, "--tracking-uri", f"sqlite:///{tmp_path / 'm.db'}"], "test") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: model.position: got 'halved'")
+    assert "arm 'mine'" in err
+    assert told in err
+    assert err.count("\n") == 1
 
 
 def test_an_arm_cannot_take_the_name_of_another(file: Path, study: Study) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.run.rates import best_factors, grid_plan, parse_grid, with_rates
@@ -27,7 +27,7 @@ def plan_of(study: Study) -> Plan:
 def records(grid: Plan, losses: Callable[[str, float], float]) -> list[RunRecord]:
     """A finished run for each of the grid's, whose validation loss is ``losses(variant, rate)``."""
     return [
-        RunRecord(r.variant, r.cell, r.seed, r.fingerprint, "finished",
+        RunRecord(variant=r.variant, cell=r.cell, seed=r.seed, fingerprint=r.fingerprint, status="finished",
                   metrics={"valid_nll": losses(r.variant, r.recipe.train.lr)})
         for r in grid.runs
     ]  # fmt: skip

@@ -7,18 +7,22 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.record.store import Store
-from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.run.launchers import Job, LocalLauncher
+from transformer_ablate.run.sweep import Options, run_sweep
 from transformer_ablate.study.declarations import Study
-from transformer_ablate.study.plan import Job, PlannedRun, make_plan
+from transformer_ablate.study.plan import PlannedRun, make_plan
 from transformer_ablate.training.curve import COLUMNS
 
 
@@ -100,11 +104,11 @@ def test_each_study_is_reported_when_its_own_runs_are_through(
 def test_a_report_that_cannot_be_written_stops_no_training(
     invoke: Callable[..., tuple[int, str]], study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformer_ablate.run import sweep
+    from transformer_ablate.run import reporting
 
     longer = tuple(dataclasses.replace(c, delta={**c.delta, "train.max_steps": 7}) for c in study.cells)
     later = dataclasses.replace(study, name="later", cells=longer)
-    write, tries = sweep.write_report, []
+    write, tries = reporting.write_report, []
 
     def broken_once(*args: Any) -> Path:
         tries.append(args)
@@ -112,7 +116,7 @@ def test_a_report_that_cannot_be_written_stops_no_training(
             raise ValueError("a drawing failed")
         return write(*args)
 
-    monkeypatch.setattr(sweep, "write_report", broken_once)
+    monkeypatch.setattr(reporting, "write_report", broken_once)
     status, out = invoke([study, later], "--seeds", "1", "--workers", "1")
     assert status == 0
     assert out.splitlines()[-1] == "4 trained, 0 reused, 0 failed"
@@ -206,6 +210,65 @@ def test_four_workers_on_a_fresh_database(
     assert len([e for e in Store(fresh_uri).client.search_experiments() if e.name == "tiny"]) == 1
 
 
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_failures_are_counted_and_may_end_the_sweep(
+    study: Study, store: Store, tmp_path: Path, fail_fast: bool
+) -> None:
+    plan = make_plan(study, "smoke")
+    first, second = plan.runs
+    # Data that are no longer what the plan saw fail where the run loads them.
+    plan = dataclasses.replace(plan, runs=(dataclasses.replace(first, data_hash="another"), second))
+    tally = run_sweep([plan], Options(1, store.uri, tmp_path, fail_fast=fail_fast))
+    assert (tally.trained, tally.reused, tally.failed) == (0 if fail_fast else 1, 0, 1)
+    one, other = store.records(plan.runs)
+    assert (one.status, other.status) == ("failed", "missing" if fail_fast else "finished")
+    assert "plan again" in one.error
+    (invocation,) = store.client.search_runs([store.open_experiment("tiny")], "tags.kind = 'invocation'")
+    assert (invocation.info.status, invocation.data.metrics["failed"]) == ("FAILED", 1)
+
+
+OWN_STUDY = """
+import sys
+sys.path.insert(0, {tests!r})
+from conftest import tiny_study
+from transformer_ablate.cli.studies import main
+
+STUDY = tiny_study("own")
+if __name__ == "__main__":
+    main([STUDY])
+"""
+
+
+def test_the_printed_command_repeats_a_study_of_ones_own(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "my study.py").write_text(OWN_STUDY.format(tests=str(Path(__file__).parent)))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    python_path = str(Path(__file__).parents[2])
+
+    def shell(command: str) -> list[str]:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env={**os.environ, "PATH": path, "PYTHONPATH": python_path},
+        )  # fmt: skip
+        return done.stdout.splitlines()
+
+    options = ("--preset", "smoke", "--variants", "rope", "--tracking-uri", uri, "--output", "reports")
+    assert shell(shlex.join(["python", "my study.py", *options]))[-1] == "1 trained, 0 reused, 0 failed"
+    command = results(tmp_path, "own")["environment"]["command"]
+    assert shell(command)[-1] == "0 trained, 1 reused, 0 failed"
+    report = (tmp_path / "reports" / "smoke" / "own" / "report.md").read_text()
+    assert f"To repeat it:\n\n    {command}\n" in report
+
+
+def test_a_module_is_repeated_as_a_module(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from transformer_ablate.record.environment import repeated_command\nprint(repeated_command())\n"
+    )
+    words = ["-m", "own", "--seed-list", "0,1", "--model.position_options", "{base: 100}"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    told = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert told.stdout == "python -m own --seed-list 0,1 --model.position_options '{base: 100}'\n"
+
+
 class Watcher:
     """An observer that remembers, and may kill the process that it hears of."""
 
@@ -238,7 +301,7 @@ def launch(study: Study, store: Store) -> Callable[..., dict[str, str]]:
 
         def prepare(planned: PlannedRun) -> Job:
             run_id = "nowhere" if planned.variant in broken else store.start_run(planned, parent, {})
-            return Job(planned, run_id, store.uri, "cpu", 1)
+            return Job(planned, run_id, store.uri, "cpu")
 
         LocalLauncher(1, [run.recipe.data for run in plan.runs]).run(plan.runs, prepare, watcher)
         return {name.split("/")[1]: error for name, error in watcher.outcomes.items()}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.cli import studies as cli
+from transformer_ablate import cli
 from transformer_ablate.record.store import Store
-from transformer_ablate.run.launchers import LocalLauncher
+from transformer_ablate.run.launchers import Job, LocalLauncher
 from transformer_ablate.stats.summary import summarise
 from transformer_ablate.study.claims import Claim, difference
 from transformer_ablate.study.declarations import USUAL_MEASURES, Study
-from transformer_ablate.study.plan import Job, PlannedRun, make_plan
+from transformer_ablate.study.plan import PlannedRun, make_plan
 from transformer_ablate.study.rules import Beyond, Holds
 
 Invoke = Callable[..., tuple[int, str]]
@@ -103,7 +103,7 @@ def test_a_run_that_is_timed_runs_with_nothing_beside_it(study: Study, uri: str)
 
     # The job's store does not exist: each run fails at once, which is all that this needs.
     launcher = LocalLauncher(2, [])
-    launcher.run(alone, lambda run: Job(run, "none", "sqlite:////nowhere/m.db", "cpu", 1), Observer())
+    launcher.run(alone, lambda run: Job(run, "none", "sqlite:////nowhere/m.db", "cpu"), Observer())
     assert {run.seed: beside[run.fingerprint] for run in alone} == {0: 2, 1: 1}
 
 

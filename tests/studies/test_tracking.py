@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from transformer_ablate.paths import project_root, source_hash
-from transformer_ablate.record.store import RunResult, Store, default_uri, local_path
-from transformer_ablate.study.declarations import Study
+from transformer_ablate.paths import project_root
+from transformer_ablate.record.place import default_uri
+from transformer_ablate.record.reading import local_path
+from transformer_ablate.record.records import Result, RunRecord
+from transformer_ablate.record.source import source_hash
+from transformer_ablate.record.store import Store
+from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 from transformer_ablate.study.plan import PlannedRun, make_plan
 
 CURVE = {"step": [1.0, 2.0], "nll": [3.0, 2.0], "tokens": [10.0, 20.0], "seconds": [0.1, 0.2], "lr": [1.0, 1.0]}
@@ -27,12 +31,12 @@ def planned(study: Study) -> PlannedRun:
     return make_plan(study, "smoke").runs[0]
 
 
-def result(**metrics: float) -> RunResult:
+def result(**metrics: float) -> Result:
     example = {"bucket": "1", "source": "ä <b>", "reference": "x", "output": "y"}
-    return RunResult(metrics, CURVE, [("1", 1.0, 20)], [example], {"predictions": [example]})
+    return Result(metrics, CURVE, [("1", 1.0, 20)], [example], USUAL_MEASURES, tables={"predictions": [example]})
 
 
-def record(store: Store, planned: PlannedRun, study: Study, outcome: RunResult) -> str:
+def record(store: Store, planned: PlannedRun, study: Study, outcome: Result) -> str:
     """Enters a finished run; its id."""
     parent = store.start_invocation(make_plan(study, "smoke"), "command", {})
     run_id = store.start_run(planned, parent, {})
@@ -53,7 +57,7 @@ def test_a_result_comes_back_as_it_went_in(store: Store, study: Study, planned: 
 
 def test_scores_of_text_and_notes_come_back(store: Store, study: Study, planned: PlannedRun) -> None:
     rows = [{"bucket": "1", "system": "model", "chrf": 12.5, "chrf_signature": "nrefs:1|case:mixed"}]
-    outcome = dataclasses.replace(result(em=1.0), text_scores=rows, notes=("10 records read",))
+    outcome = dataclasses.replace(result(em=1.0), text_scores=rows, data_notes=("10 records read",))
     run_id = record(store, planned, study, outcome)
     (back,) = store.records([planned])
     assert (back.text_scores, list(back.data_notes)) == (rows, ["10 records read"])
@@ -63,6 +67,48 @@ def test_scores_of_text_and_notes_come_back(store: Store, study: Study, planned:
     path.write_text(json.dumps(old))
     (back,) = store.records([planned])
     assert (list(back.text_scores), list(back.data_notes), back.metrics) == ([], [], {"em": 1.0})
+
+
+def test_a_results_file_holds_all_but_the_tables_and_nothing_of_the_place() -> None:
+    whole = Result(
+        {"em/1": 0.5, "ppl": math.inf}, CURVE, [("1", 1.0, 20)], [{"source": "ä"}], ["quality"], [{"bucket": "1"}],
+        ["10 records"], {"reliability": [{"bin": 0}]},
+    )  # fmt: skip
+    back = Result.from_json(whole.to_json())
+    assert back == dataclasses.replace(whole, tables={})
+    placed = RunRecord(variant="a", cell="c", seed=0, fingerprint="f", status="finished", **vars(whole))
+    assert placed.to_json() == whole.to_json()
+    assert set(json.loads(whole.to_json())) == {
+        "metrics", "curve", "test_sets", "examples", "measures", "text_scores", "notes",
+    }  # fmt: skip
+
+
+def test_what_is_measured_later_takes_nothing_away(store: Store, study: Study, planned: PlannedRun) -> None:
+    run_id = record(store, planned, study, dataclasses.replace(result(em=1.0), data_notes=("a note",)))
+    further = Result(
+        {"em": 0.0, "ece": 0.25}, {"step": [9.0]}, [], [], ["calibration"], [{"bucket": "1"}], ("another",),
+        {"reliability": [{"bin": 0}], "predictions": []},
+    )  # fmt: skip
+    store.extend_run(run_id, further)
+    (back,) = store.records([planned])
+    assert back.metrics == {"em": 1.0, "ece": 0.25}
+    assert (back.curve, len(back.examples), list(back.data_notes)) == (CURVE, 1, ["a note"])
+    assert back.text_scores == [{"bucket": "1"}]
+    assert back.tables == {"reliability": [{"bin": 0}]}
+    assert store.measured([planned.fingerprint]) == {planned.fingerprint: {*USUAL_MEASURES, "calibration"}}
+    run = store.client.get_run(run_id)
+    assert run.data.metrics == {"em": 1.0, "ece": 0.25}
+    folder = local_path(run.info.artifact_uri)
+    assert folder is not None
+    assert "source" in (folder / "predictions.jsonl").read_text()  # an empty table replaces none
+
+
+def test_two_stores_are_kept_apart(store: Store, study: Study, planned: PlannedRun, tmp_path: Path) -> None:
+    record(store, planned, study, result(em=1.0))
+    other = Store(f"sqlite:///{tmp_path / 'other.db'}")
+    other.open_experiment("tiny")
+    assert [r.status for r in other.records([planned])] == ["missing"]
+    assert [r.status for r in store.records([planned])] == ["finished"]
 
 
 def test_what_is_no_number_never_becomes_one(store: Store, study: Study, planned: PlannedRun) -> None:
@@ -124,7 +170,7 @@ def test_running_and_interrupted_runs_are_no_results(store: Store, study: Study,
     assert [r.status for r in store.records([planned])] == ["missing"]
     store.end_run(store.start_run(planned, parent, {}), "interrupted")
     assert [r.status for r in store.records([planned])] == ["interrupted"]
-    assert store.finished([planned.fingerprint]) == set()
+    assert store.measured([planned.fingerprint]) == {}
     record(store, planned, study, result(em=1.0))
     store.end_run(store.start_run(planned, parent, {}), "interrupted")
     assert [r.status for r in store.records([planned])] == ["finished"]  # breaking off a repetition takes nothing away
@@ -135,7 +181,7 @@ def test_a_result_whose_files_are_gone_is_missing(store: Store, study: Study, pl
     folder = local_path(run.info.artifact_uri)
     assert folder is not None
     (folder / "result.json").unlink()
-    assert store.finished([planned.fingerprint]) == set()
+    assert store.measured([planned.fingerprint]) == {}
     assert [r.status for r in store.records([planned])] == ["missing"]
 
 

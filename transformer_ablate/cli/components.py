@@ -1,6 +1,6 @@
 """The catalogue of components: what each is, where it comes from and what it costs, all from the registries.
 
-``python -m transformer_ablate.cli`` prints it.
+``python -m transformer_ablate components`` prints it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from transformer_ablate.training.losses import SMOOTHED
 # The base model of Vaswani et al. 2017 (table 3), on its joint vocabulary.
 BASE = ModelConfig(d_model=512, n_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, tying="all")
 BASE_VOCABULARY = 37_000
+# A table narrower than this would break every word; a pipe has no width of its own.
+NARROWEST = 140
 # Tokens of the source and of the target in the forward pass whose operations are counted.
 COUNTED_LENGTH = 64
 MODEL_PARTS: tuple[registry.Registry, ...] = (
@@ -179,3 +182,9 @@ def _table(field: str) -> Table:
     for heading in ("what it does", "source"):
         table.add_column(heading)
     return table
+
+
+def main() -> int:
+    """Prints the catalogue to the terminal, or wide enough for a file; the exit status."""
+    print_catalogue(Console(width=max(NARROWEST, shutil.get_terminal_size((NARROWEST, 24)).columns)))
+    return 0

@@ -10,8 +10,9 @@ from transformer_ablate.core.beam import Hypothesis, beam_search
 from transformer_ablate.core.decoding import Decoded, greedy_decode
 from transformer_ablate.core.embedding import check_tying
 from transformer_ablate.core.linear import derive_seed, initialise
-from transformer_ablate.core.seq2seq import Memory, Seq2Seq, longest_output
+from transformer_ablate.core.seq2seq import Memory, Seq2Seq
 from transformer_ablate.registry import ARCHITECTURES
+from transformer_ablate.tokens import longest_output
 
 __all__ = [
     "Decoded",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformer_ablate.config import QKV_BIASES, ModelConfig
 from transformer_ablate.core.linear import AttentionProjection, Linear
 from transformer_ablate.core.normalization import RMSNorm
-from transformer_ablate.core.positions import PositionalEncoding
+from transformer_ablate.core.positions.bound import BoundPosition
 from transformer_ablate.core.short_attention import attend_short, is_short
 
 # Which of query, key and value have a bias. That of keys adds one number to all scores of a query: softmax drops it.
@@ -169,20 +169,6 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)
 
 
-@dataclass(frozen=True)
-class Places:
-    """Position tables of one forward pass, shared by the layers of a stack.
-
-    Attributes:
-        query, key: for the tokens of this pass; ``key`` for all keys where the encoding's ``keys_move``.
-        pair: for this pass's queries and all keys.
-    """
-
-    query: object
-    key: object
-    pair: object
-
-
 class ExtraKeyValue(nn.Module):
     """A learned key and value a head behind all others, N(0, 1/d_head) at first, that every query may attend to.
 
@@ -241,13 +227,12 @@ class MultiHeadAttention(nn.Module):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        position: PositionalEncoding,
-        pair: object,
+        position: BoundPosition,
         mask: Tensor | None,
         is_causal: bool = False,
     ) -> Tensor:
         """Queries (B, H, L, d_head) over keys and values that have passed door (b) -> (B, L, d_model)."""
-        term = position.score_term(q, k, pair, self.layer)
+        term = position.score_term(q, k, self.layer)
         dropout = self.dropout if self.training else 0.0
         keys = k.shape[-2]
         if self.extra is not None:
@@ -257,10 +242,10 @@ class MultiHeadAttention(nn.Module):
         if self.observer is not None:
             scores = attention_scores(q, k, term, self.scale)
             self.observer(scores, allowed_pairs(scores, mask, is_causal))
-        if position.adds_values:
+        if position.encoding.adds_values:
             weights = F.dropout(attention_weights(q, k, mask, term, is_causal, self.scale), dropout).to(v.dtype)
             heads = weights @ v
-            added = position.value_term(weights[..., :keys], pair, self.layer)
+            added = position.value_term(weights[..., :keys], self.layer)
             heads = heads if added is None else heads + added
         else:
             heads = attend(q, k, v, mask, term, is_causal, self.scale, dropout)
@@ -287,8 +272,7 @@ class SelfAttention(MultiHeadAttention):
     def forward(
         self,
         x: Tensor,
-        position: PositionalEncoding,
-        places: Places,
+        position: BoundPosition,
         mask: Tensor | None = None,
         is_causal: bool = False,
         cache: KeyValues | None = None,
@@ -298,7 +282,7 @@ class SelfAttention(MultiHeadAttention):
 
         Args:
             x: queries' states; keys and values come from them and, with a cache, from ``start`` earlier tokens.
-            position, places: the stack's encoding and its tables for these positions.
+            position: the stack's encoding at these places.
             mask: boolean, broadcastable to (B, H, L, S).
             is_causal: full pass of a stack that looks back only.
             cache: where earlier keys and values are; this call adds its own. Keys are transformed already, unless the
@@ -306,14 +290,14 @@ class SelfAttention(MultiHeadAttention):
             start: number of tokens in the cache.
         """
         q, k, v = (split_heads(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
-        q = position.transform_query(self.q_norm(q), places.query, self.layer)
+        q = position.transform_query(self.q_norm(q), self.layer)
         k = self.k_norm(k)
-        if cache is not None and position.keys_move:
+        if cache is not None and position.encoding.keys_move:
             k, v = cache.append(start, k, v)
-        k = position.transform_key(k, places.key, self.layer)
-        if cache is not None and not position.keys_move:
+        k = position.transform_key(k, self.layer)
+        if cache is not None and not position.encoding.keys_move:
             k, v = cache.append(start, k, v)
-        return self._attend(q, k, v, position, places.pair, mask, is_causal)
+        return self._attend(q, k, v, position, mask, is_causal)
 
     def _projection_of_values(self) -> AttentionProjection:
         return self.qkv
@@ -328,18 +312,16 @@ class CrossAttention(MultiHeadAttention):
         self.q = AttentionProjection(config.d_model, self.width, (query,))
         self.kv = AttentionProjection(config.d_model, self.width, tuple(key_value))
 
-    def keys_values(self, memory: Tensor, position: PositionalEncoding, key_table: object) -> KeyValues:
+    def keys_values(self, memory: Tensor, position: BoundPosition) -> KeyValues:
         """Keys and values of the source, computed once a sentence: (B, S, d_model) -> (B, H, S, d_head) each."""
         k, v = (split_heads(part, self.n_heads) for part in self.kv(memory).chunk(2, dim=-1))
-        return KeyValues(position.transform_key(self.k_norm(k), key_table, self.layer), v)
+        return KeyValues(position.transform_key(self.k_norm(k), self.layer), v)
 
-    def forward(
-        self, x: Tensor, source: KeyValues, position: PositionalEncoding, places: Places, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, source: KeyValues, position: BoundPosition, mask: Tensor | None) -> Tensor:
         """States (B, L, d_model) attend to the source's keys and values; ``mask`` (B, 1, 1, S) -> (B, L, d_model)."""
         q = self.q_norm(split_heads(self.q(x), self.n_heads))
-        q = position.transform_query(q, places.query, self.layer)
-        return self._attend(q, source.k, source.v, position, places.pair, mask)
+        q = position.transform_query(q, self.layer)
+        return self._attend(q, source.k, source.v, position, mask)
 
     def _projection_of_values(self) -> AttentionProjection:
         return self.kv

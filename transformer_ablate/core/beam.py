@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.seq2seq import Seq2Seq, longest_output
+from transformer_ablate.core.seq2seq import Seq2Seq
 from transformer_ablate.errors import ConfigError
-from transformer_ablate.tokens import BOS, EOS
+from transformer_ablate.tokens import BOS, EOS, longest_output
 
 
 class Hypothesis(NamedTuple):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_ablate.core.seq2seq import Seq2Seq, longest_output
-from transformer_ablate.tokens import BOS, EOS, PAD
+from transformer_ablate.core.seq2seq import Seq2Seq
+from transformer_ablate.tokens import BOS, EOS, PAD, longest_output
 
 # A batch is made smaller when this share of it is done: copying the caches at every finished sentence would cost more.
 COMPACT_BELOW = 0.75

@@ -11,11 +11,6 @@ from torch import Tensor, nn
 from transformer_ablate.tokens import PAD
 
 
-def longest_output(source_length: Any) -> Any:
-    """Longest output that is waited for, in tokens with EOS: twice the source's tokens, and ten."""
-    return 2 * source_length + 10
-
-
 @dataclass(frozen=True)
 class Memory:
     """An encoded source.

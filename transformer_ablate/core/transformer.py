@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core.attention import CrossAttention, KeyValues, MultiHeadAttention, Places, SelfAttention
+from transformer_ablate.core.attention import CrossAttention, KeyValues, MultiHeadAttention, SelfAttention
 from transformer_ablate.core.embedding import TYING_KINDS, OutputProjection, TokenEmbedding
 from transformer_ablate.core.feedforward import FeedForward
 from transformer_ablate.core.normalization import Residual
-from transformer_ablate.core.positions import Geometry, PositionalEncoding, build_position
+from transformer_ablate.core.positions import Geometry, build_position
+from transformer_ablate.core.positions.bound import BoundPosition, embed
 from transformer_ablate.core.positions.numbering import Numbering, build_numbering
 from transformer_ablate.core.seq2seq import Memory, Seq2Seq
 from transformer_ablate.registry import (
@@ -101,13 +102,38 @@ class EncoderLayer(nn.Module):
         _scale_initial_values(config, False, self.self_attention, self.feed_forward)
         self.is_causal = config.causal_encoder
 
-    def forward(
-        self, x: Tensor, position: PositionalEncoding, places: Places, mask: Tensor | None, real: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, position: BoundPosition, mask: Tensor | None, real: Tensor) -> Tensor:
         """(B, S, d_model) -> (B, S, d_model); ``mask`` (B, 1, 1, S) for attention, ``real`` (B, S) for norms."""
-        attention = partial(self.self_attention, position=position, places=places, mask=mask, is_causal=self.is_causal)
+        attention = partial(self.self_attention, position=position, mask=mask, is_causal=self.is_causal)
         x = self.around_self(x, attention, real)
         return x if self.around_ffn is None else self.around_ffn(x, self.feed_forward, real)
+
+
+@dataclass(frozen=True)
+class Back:
+    """What the target's attention to itself needs in every layer alike.
+
+    Attributes:
+        position: its encoding at these places.
+        mask: boolean, broadcastable to (B, H, L, S).
+        is_causal: full pass that looks back only.
+        start: target tokens before these.
+        real: (B, n), which tokens are no padding; None for all.
+    """
+
+    position: BoundPosition
+    mask: Tensor | None
+    is_causal: bool
+    start: int
+    real: Tensor | None
+
+
+@dataclass(frozen=True)
+class Over:
+    """What attention to the source needs in every layer alike: its position, and its mask (B, 1, 1, S)."""
+
+    position: BoundPosition
+    mask: Tensor | None
 
 
 class DecoderLayer(nn.Module):
@@ -123,9 +149,16 @@ class DecoderLayer(nn.Module):
         self.around_ffn = _residual(config, decoder=True) if self.feed_forward.present else None
         _scale_initial_values(config, True, self.self_attention, self.cross_attention, self.feed_forward)
 
-    def forward(self, x: Tensor, look_back: partial[Tensor], look_over: partial[Tensor], real: Tensor | None) -> Tensor:
-        """(B, n, d_model) -> (B, n, d_model); ``look_back`` and ``look_over`` call the attentions with their tables."""
-        x = self.around_self(x, look_back, real)
+    def read_source(self, states: Tensor, position: BoundPosition) -> KeyValues:
+        """Keys and values of the source's states (B, S, d_model), once a sentence."""
+        return self.cross_attention.keys_values(states, position)
+
+    def forward(self, x: Tensor, back: Back, over: Over, source: KeyValues, cache: KeyValues | None) -> Tensor:
+        """(B, n, d_model) -> (B, n, d_model); this layer's ``source``, and its ``cache`` in a cached step."""
+        look_back = partial(self.self_attention, position=back.position, mask=back.mask, is_causal=back.is_causal,
+                            cache=cache, start=back.start)  # fmt: skip
+        look_over = partial(self.cross_attention, source=source, position=over.position, mask=over.mask)
+        x, real = self.around_self(x, look_back, back.real), back.real
         x = self.around_cross(x, look_over, real)
         return x if self.around_ffn is None else self.around_ffn(x, self.feed_forward, real)
 
@@ -149,11 +182,11 @@ class Encoder(nn.Module):
         self.position.check_length(self.numbering.reach(width))
         positions, target_positions = self.numbering.draw(lengths, width)
         points = self.position.point_table(positions, lengths, x.dtype)
-        places = Places(points, points, self.position.pair_table(positions, positions, x.dtype))
+        position = BoundPosition(self.position, points, points, self.position.pair_table(positions, positions, x.dtype))
         mask = real[:, None, None, :] if self.padding_mask else None
-        x = self.dropout(self.position.embed(x, positions))
+        x = self.dropout(embed(self.position, x, positions))
         for layer in self.layers:
-            x = layer(x, self.position, places, mask, real)
+            x = layer(x, position, mask, real)
         return Memory(self.final_norm(x, real), real, positions, target_positions)
 
 
@@ -174,14 +207,12 @@ class Decoder(nn.Module):
         self.final_norm = _final_norm(config)
         self.causal_mask, self.padding_mask = config.causal_mask, config.padding_mask
 
-    def _cross_attentions(self) -> list[CrossAttention]:
-        return [layer.cross_attention for layer in self.layers if isinstance(layer, DecoderLayer)]
-
     def read_source(self, memory: Memory) -> list[KeyValues]:
         """Keys and values of the source for every layer."""
         lengths = memory.mask.sum(dim=1)
         table = self.cross_position.point_table(memory.positions, lengths, memory.states.dtype)
-        return [a.keys_values(memory.states, self.cross_position, table) for a in self._cross_attentions()]
+        position = BoundPosition(self.cross_position, key=table)
+        return [layer.read_source(memory.states, position) for layer in self.layers]  # type: ignore[operator]
 
     def forward(self, x: Tensor, state: DecoderState, cached: bool, real: Tensor | None = None) -> Tensor:
         """Embeddings (B, n, d_model) of the tokens behind the first ``state.length`` -> states (B, n, d_model).
@@ -191,46 +222,31 @@ class Decoder(nn.Module):
         """
         start, n = state.length, x.shape[1]
         end = start + n
-        places, cross_places, queries = self._places(state, start, end, x, real)
+        back, across, queries = self._positions(state, start, end, x, real)
         mask = self._mask(start, end, cached, real, x.device)
-        source_mask = state.memory.mask[:, None, None, :] if self.padding_mask else None
-        x = self.dropout(self.position.embed(x, queries))
+        looking_back = Back(back, mask, self.causal_mask and not cached, start, real)
+        looking_over = Over(across, state.memory.mask[:, None, None, :] if self.padding_mask else None)
+        x = self.dropout(embed(self.position, x, queries))
         for i, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
-            look_back = partial(
-                layer.self_attention,
-                position=self.position,
-                places=places,
-                mask=mask,
-                is_causal=self.causal_mask and not cached,
-                cache=state.target[i] if cached else None,
-                start=start,
-            )
-            look_over = partial(
-                layer.cross_attention,
-                source=state.source[i],
-                position=self.cross_position,
-                places=cross_places,
-                mask=source_mask,
-            )
-            x = layer(x, look_back, look_over, real)
+            x = layer(x, looking_back, looking_over, state.source[i], state.target[i] if cached else None)
         state.length = end if cached else 0
         return self.final_norm(x, real)
 
-    def _places(
+    def _positions(
         self, state: DecoderState, start: int, end: int, x: Tensor, real: Tensor | None
-    ) -> tuple[Places, Places, Tensor]:
-        """Tables of self- and of cross-attention for the tokens from ``start`` to ``end``, and their positions."""
-        memory = state.memory
-        self.position.check_length(self.numbering.reach(end))
+    ) -> tuple[BoundPosition, BoundPosition, Tensor]:
+        """Position of self- and of cross-attention for the tokens from ``start`` to ``end``, and their places."""
+        memory, own, cross = state.memory, self.position, self.cross_position
+        own.check_length(self.numbering.reach(end))
         keys = target_positions(memory, end, x.device)
         queries = keys[..., start:]
         lengths = torch.full((1,), end, device=x.device) if real is None else real.sum(dim=1)
-        points = self.position.point_table(queries, lengths, x.dtype)
-        moved = self.position.point_table(keys, lengths, x.dtype) if self.position.keys_move else points
-        places = Places(points, moved, self.position.pair_table(queries, keys, x.dtype))
-        across = self.cross_position.point_table(queries, memory.mask.sum(dim=1), x.dtype)
-        return places, Places(across, None, self.cross_position.pair_table(queries, memory.positions, x.dtype)), queries
+        points = own.point_table(queries, lengths, x.dtype)
+        moved = own.point_table(keys, lengths, x.dtype) if own.keys_move else points
+        back = BoundPosition(own, points, moved, own.pair_table(queries, keys, x.dtype))
+        across = cross.point_table(queries, memory.mask.sum(dim=1), x.dtype)
+        over = BoundPosition(cross, across, pair=cross.pair_table(queries, memory.positions, x.dtype))
+        return back, over, queries
 
     def _mask(self, start: int, end: int, cached: bool, real: Tensor | None, device: torch.device) -> Tensor | None:
         """What self-attention may see, but for the causal mask of a full pass, which has a fast path of its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -44,39 +44,19 @@ class TokenBudgetBatches:
     source + target length, cut to the budget, and the batches of all buckets are shuffled. The order depends on
     ``seed``, the epoch and the lengths, never on the model or on a global generator.
 
-    Where several processes train one model, the batches are dealt out in turn: of every ``ranks`` consecutive ones each
-    process gets one. So all have the same number of batches, no batch is seen twice, and an epoch's examples are seen
-    once by all processes together. An update then has ``ranks`` times the budget in tokens.
-
     Args:
         pairs: the training examples.
         batch_tokens: most padded tokens in a batch: rows x (longest source + longest target), with BOS and EOS.
         length_buckets: number of quantile buckets; 1 shuffles all lengths together.
         seed: of the order.
-        steps: number of batches that each process gets, through as many epochs as that takes.
-        rank, ranks: which of how many processes this is.
-
-    Attributes:
-        start: batches of the run, of all processes together, that one iteration leaves out: those that were trained on
-            before the run was interrupted.
+        steps: number of batches, through as many epochs as that takes.
 
     Raises:
         ConfigError: where one example alone exceeds the budget.
     """
 
-    def __init__(
-        self,
-        pairs: Pairs,
-        batch_tokens: int,
-        length_buckets: int,
-        seed: int,
-        steps: int,
-        rank: int = 0,
-        ranks: int = 1,
-    ) -> None:
-        self.pairs, self.batch_tokens, self.length_buckets = pairs, batch_tokens, length_buckets
-        self.seed, self.steps, self.rank, self.ranks = seed, steps, rank, ranks
-        self.start = 0
+    def __init__(self, pairs: Pairs, batch_tokens: int, length_buckets: int, seed: int, steps: int) -> None:
+        self.pairs, self.batch_tokens, self.seed, self.steps = pairs, batch_tokens, seed, steps
         tokens = pairs.source.lengths + pairs.target.lengths
         longest = max(int(tokens.max()), 2 * pairs.least_width)
         if longest > batch_tokens:
@@ -84,51 +64,12 @@ class TokenBudgetBatches:
         self._buckets = np.array_split(np.argsort(tokens, kind="stable"), length_buckets)
 
     def __len__(self) -> int:
-        """Batches that each process gets in the whole run, those before ``start`` included."""
         return self.steps
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """Index arrays of this process's batches, from ``start`` on."""
-        left = (self.steps * self.ranks - self.start) // self.ranks
-        # Both count batches of the run: the next one that is wanted, and the first of the epoch.
-        wanted, first = self.start + self.rank, 0
-        for number in itertools.count():
-            if left <= 0:
-                return
-            batches = self.epoch(number)
-            mine = batches[wanted - first :: self.ranks][:left]
-            yield from mine
-            left -= len(mine)
-            wanted += len(mine) * self.ranks
-            first += len(batches)
-
-    def state(self, done: int) -> dict[str, int]:
-        """What :meth:`resume` needs.
-
-        Args:
-            done: batches of an iteration that this process, like every other, has trained on.
-        """
-        return {"batches": self.start + done * self.ranks, **self._identity()}
-
-    def resume(self, state: Mapping[str, int]) -> None:
-        """Lets iterations begin where a run stood, also with another number of processes than it had.
-
-        Args:
-            state: what :meth:`state` gave.
-
-        Raises:
-            ConfigError: where the run had other data, or its batches in another order.
-        """
-        for name, here in self._identity().items():
-            if state[name] != here:
-                field = {"seed": "train.seed", "examples": "data.train_examples"}.get(name, f"data.{name}")
-                raise ConfigError(field, here, f"{state[name]}, as in the run that is resumed")
-        self.start = state["batches"]
-
-    def _identity(self) -> dict[str, int]:
-        """What the order depends on."""
-        names = ("seed", "batch_tokens", "length_buckets")
-        return {**{name: getattr(self, name) for name in names}, "examples": len(self.pairs)}
+        """Index arrays of the run's batches."""
+        every = itertools.chain.from_iterable(map(self.epoch, itertools.count()))
+        return itertools.islice(every, self.steps)
 
     def epoch(self, number: int) -> list[np.ndarray]:
         """All batches of one epoch (counted from 0), each an array of example indices."""

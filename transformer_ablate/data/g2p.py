@@ -71,6 +71,7 @@ class GraphemeToPhoneme(Task):
             source_vocabulary=source,
             target_vocabulary=target,
             exact=False,
+            title=f"{config.task}, English words of up to {config.max_length} letters, {config.split} split",
         )
 
 

@@ -2,6 +2,7 @@
 
 from transformer_ablate.measures.attention import Attention
 from transformer_ablate.measures.base import Measure, Measured
+from transformer_ablate.measures.beam import Beam
 from transformer_ablate.measures.calibration import Calibration
 from transformer_ablate.measures.context import Context
 from transformer_ablate.measures.convergence import Convergence
@@ -18,6 +19,7 @@ _ALL: tuple[Measure, ...] = (
     Quality(),
     TextQuality(),
     Context(),
+    Beam(),
     Extrapolation(),
     Convergence(),
     Calibration(),
@@ -30,4 +32,15 @@ _ALL: tuple[Measure, ...] = (
 # By name; a cell of a study says which it needs.
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in _ALL}
 
-__all__ = ["MEASURES", "Evaluation", "Measure", "Measured"]
+
+def register(measure: Measure) -> None:
+    """Enters a measure of a user's own under its name, for cells to ask for.
+
+    Raises:
+        ValueError: where another has that name.
+    """
+    if type(MEASURES.setdefault(measure.name, measure)) is not type(measure):
+        raise ValueError(f"there is a measure {measure.name!r} already")
+
+
+__all__ = ["MEASURES", "Evaluation", "Measure", "Measured", "register"]

@@ -48,8 +48,9 @@ class Gradients:
     (Xiong et al. 2020, section 3.3); without residual connections the first layers have hardly any.
 
     Metrics, D counted from 1: ``grad_norm_encoder/D``, ``grad_norm_decoder/D`` (L2 norm over the layer's parameters),
-    of the trained model, and ``_start`` of the initial values that it had. ``grad_first_over_last_start``: the first
-    encoder layer's over the last decoder layer's. None for models without such layers.
+    of the trained model, and ``_start`` of the initial values that it had; ``grad_norm_min_encoder``,
+    ``grad_norm_min_decoder`` and ``_start``, the least of them over a stack's layers: where the gradient vanishes on
+    the way, no ratio of two layers need show it. None for models without such layers.
     """
 
     name = "gradients"
@@ -66,10 +67,8 @@ class Gradients:
         train = run.recipe.train
         metrics: dict[str, float] = {}
         for model, suffix in ((run.model, ""), (start, "_start")):
-            found = gradient_norms(model, batch, train.label_smoothing, train.smoothing)
-            for kind, norms in found.items():
+            for kind, norms in gradient_norms(model, batch, train.label_smoothing, train.smoothing).items():
                 metrics |= {f"grad_norm_{kind}{suffix}/{depth}": norm for depth, norm in enumerate(norms, start=1)}
-        last = found["decoder"][-1] if found["decoder"] else 0.0
-        if last > 0:
-            metrics["grad_first_over_last_start"] = found["encoder"][0] / last
+                if norms:
+                    metrics[f"grad_norm_min_{kind}{suffix}"] = min(norms)
         return Measured(metrics)

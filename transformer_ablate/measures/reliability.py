@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from transformer_ablate.errors import ConfigError, unknown_name
@@ -141,4 +141,6 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> float:
     if not math.isfinite(nll(0.0)):
         return math.nan
     low, high = map(math.log, TEMPERATURES)
-    return math.exp(minimize_scalar(nll, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x)
+    return math.exp(
+        scipy.optimize.minimize_scalar(nll, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x
+    )

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import Seq2Seq
 from transformer_ablate.core.attention import SelfAttention, split_heads
+from transformer_ablate.core.positions.bound import BoundPosition
 from transformer_ablate.core.transformer import Encoder
 from transformer_ablate.data.examples import Batch, decoder_inputs
 from transformer_ablate.registry import OPTIMIZERS
@@ -46,6 +46,8 @@ class Contestant:
         devices = 1 if device.index is None else [device.index]
         # Lightning's names of precisions mean here what they mean to its Trainer.
         precision: str = recipe.train.precision
+        from lightning.fabric import Fabric  # two seconds that a plan, which looks measures up, need not spend
+
         self.fabric = Fabric(accelerator=device.type, devices=devices, precision=precision)  # type: ignore[arg-type]
         self.module = Seq2SeqModule(recipe, *sizes)
         self.module.model = self.model = copy.deepcopy(model)
@@ -105,9 +107,9 @@ def scores_call(model: Seq2Seq, rows: int, length: int, generator: torch.Generat
     parts = (torch.randn(rows, length, attention.width, generator=generator) for _ in range(3))
     q, k, v = (split_heads(part.to(model.device, dtype), attention.n_heads) for part in parts)
     positions = torch.arange(length, device=model.device)
-    table = encoder.position.pair_table(positions, positions, dtype)
+    position = BoundPosition(encoder.position, pair=encoder.position.pair_table(positions, positions, dtype))
     causal = bool(first.is_causal)
-    return lambda: attention._attend(q, k, v, encoder.position, table, None, causal)
+    return lambda: attention._attend(q, k, v, position, None, causal)
 
 
 def with_kernel(call: Call, kernel: str) -> Call:

@@ -10,7 +10,7 @@ from transformer_ablate.metrics.calibration import CALIBRATION
 from transformer_ablate.metrics.key import Key
 from transformer_ablate.metrics.layers import GRADIENTS, PROBES
 from transformer_ablate.metrics.metric import MISSING, Family, Metric
-from transformer_ablate.metrics.quality import CONTEXT, QUALITY, TEXT
+from transformer_ablate.metrics.quality import BEAM, CONTEXT, QUALITY, TEXT
 from transformer_ablate.metrics.throughput import THROUGHPUT
 from transformer_ablate.metrics.training import CONVERGENCE, COST, SIZE, STATUS
 
@@ -41,6 +41,7 @@ def _enter(family: Family) -> None:
 
 for _family in (
     QUALITY, TEXT, CONVERGENCE, COST, SIZE, STATUS, CALIBRATION, ATTENTION, PROBES, GRADIENTS, THROUGHPUT, CONTEXT,
+    BEAM,
 ):  # fmt: skip
     _enter(_family)
 

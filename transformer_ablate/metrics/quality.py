@@ -69,3 +69,14 @@ CONTEXT = Family("quality", "context", "", counts=TEST_SET, metrics=(
            "NLL of the same target tokens behind the last 1, 1.25, … times N tokens of their sources, nats per token."),
     Metric("context_ppl", "Perplexity by context", "lower", "short", "exp of it."),
 ))  # fmt: skip
+
+BEAM = Family("beam", "beam", "A beam of 4 beside greedy decoding", metrics=(
+    Metric("beam_em", "Exact match, beam", "higher", "fraction",
+           "Share of the best hypotheses of a beam of 4 that equal a reference, in distribution, up to 256 examples."),
+    Metric("beam_distance", "Edit distance, beam", "lower", "decimal",
+           "Edits of the beam's hypotheses to the closest reference over its length, the same examples."),
+    Metric("beam_bleu", "BLEU, beam", "higher", "short", "Corpus BLEU of the beam's hypotheses."),
+    Metric("beam_chrf", "chrF, beam", "higher", "short", "chrF of the beam's hypotheses."),
+    Metric("beam_gain", "Gain of the search", "", "decimal",
+           "Nats by which the beam's hypothesis is likelier than the greedy output, mean over sentences."),
+))  # fmt: skip

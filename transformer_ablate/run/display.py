@@ -13,20 +13,17 @@ from transformer_ablate.study.plan import PlannedRun
 
 
 class Display:
-    """Observer of a launcher that shows progress; a context manager.
+    """Shows the progress of runs; a context manager.
 
     Args:
         total: runs to train.
         workers: how many run at a time, for the estimate of what is left.
-        fail_fast: whether the first failure ends the sweep.
         stream: where to write; standard output by default.
     """
 
-    def __init__(self, total: int, workers: int, fail_fast: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, workers: int, stream: TextIO | None = None) -> None:
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
-        self.total, self.workers, self.fail_fast = total, workers, fail_fast
-        self.ok = self.failed = 0
-        self.measured = 0  # of those that ended well, the ones that had been trained before
+        self.total, self.workers = total, workers
         self._seconds: list[float] = []  # of the runs that ended well
         self._began: dict[str, float] = {}
         self._last: dict[str, tuple[int, float]] = {}
@@ -51,14 +48,14 @@ class Display:
         self._progress.stop()
 
     def started(self, planned: PlannedRun) -> None:
-        """See :class:`Observer`."""
+        """A run has begun."""
         self._began[planned.fingerprint] = time.monotonic()
         self._lines[planned.fingerprint] = self._progress.add_task(
             escape(f"  {planned.study} {planned.name}"), total=planned.recipe.train.max_steps, note="starting"
         )
 
     def progress(self, planned: PlannedRun, step: int, loss: float) -> None:
-        """See :class:`Observer`."""
+        """A run has reached an update."""
         self._last[planned.fingerprint] = step, loss
         elapsed = time.monotonic() - self._began[planned.fingerprint]
         left = elapsed / max(1, step) * (planned.recipe.train.max_steps - step)
@@ -66,12 +63,10 @@ class Display:
             self._lines[planned.fingerprint], completed=step, note=f"loss {loss:.3f}, {left:.0f} s left"
         )
 
-    def ended(self, planned: PlannedRun, error: str) -> bool:
-        """See :class:`Observer`."""
+    def ended(self, planned: PlannedRun, error: str, done: int) -> None:
+        """A run has ended, ``error`` empty if well; with it ``done`` have."""
         seconds = time.monotonic() - self._began.pop(planned.fingerprint)
         self._progress.remove_task(self._lines.pop(planned.fingerprint))
-        self.ok, self.failed = self.ok + (not error), self.failed + bool(error)
-        done = self.ok + self.failed
         if error:
             reason = error.strip().splitlines()[-1]
             self.console.print(f"[red][{done}/{self.total}] FAILED {escape(planned.name)}: {escape(reason)}[/]")
@@ -82,7 +77,6 @@ class Display:
             self.console.print(f"[dim][{done}/{self.total}][/] {escape(planned.name)} {seconds:.1f} s{told}")
         left = sum(self._seconds) / max(1, len(self._seconds)) * (self.total - done) / self.workers
         self._progress.update(self._whole, completed=done, note=f"about {duration(left)} left")
-        return not (error and self.fail_fast)
 
 
 def duration(seconds: float) -> str:

@@ -7,14 +7,15 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Protocol
 
 from transformer_ablate import plugins
 from transformer_ablate.config import DataConfig
-from transformer_ablate.study.plan import Job, PlannedRun
+from transformer_ablate.study.plan import PlannedRun
 
 GRACE_SECONDS = 5.0
 TRIES = 2  # a process that dies without a word (killed, out of memory) is tried once more
@@ -22,6 +23,26 @@ TRIES = 2  # a process that dies without a word (killed, out of memory) is tried
 
 # JSON list of data configs that the process which workers are forked from loads beforehand (see ``preload``).
 PRELOAD_VARIABLE = "TRANSFORMER_ABLATE_PRELOAD"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A planned run, where to record it and on what to compute it.
+
+    Attributes:
+        planned: what to run.
+        run_id, tracking_uri: the open child run in the store.
+        accelerator: ``cpu`` or ``gpu``.
+        checkpoint: of a run that is trained already and lacks only measures; None to train.
+        curve: columns of the training curve that goes with the checkpoint.
+    """
+
+    planned: PlannedRun
+    run_id: str
+    tracking_uri: str
+    accelerator: str
+    checkpoint: Path | None = None
+    curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class Observer(Protocol):

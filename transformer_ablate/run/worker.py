@@ -23,8 +23,10 @@ from transformer_ablate.core import derive_seed
 from transformer_ablate.data.datamodule import Seq2SeqDataModule
 from transformer_ablate.lock import machine_lock
 from transformer_ablate.measures import MEASURES, Evaluation, Measured
-from transformer_ablate.record.store import CHECKPOINT, RunResult, Store, StoreError
-from transformer_ablate.study.plan import Job
+from transformer_ablate.record.reading import CHECKPOINT
+from transformer_ablate.record.records import Result
+from transformer_ablate.record.store import Store, StoreError
+from transformer_ablate.run.launchers import Job
 from transformer_ablate.training.callbacks import CurveRecorder
 from transformer_ablate.training.curve import Curve
 from transformer_ablate.training.module import Seq2SeqModule
@@ -57,22 +59,21 @@ def execute(job: Job, report: Callable[[int, float], None]) -> None:
     # What times things takes the machine to itself; until then it waits for runs like this one, of any sweep.
     beside_others = contextlib.nullcontext() if planned.exclusive else machine_lock(exclusive=False)
     with beside_others, tempfile.TemporaryDirectory() as folder:
-        if job.trained is not None:
-            state = torch.load(job.trained.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+        if job.checkpoint is not None:
+            state = torch.load(job.checkpoint, map_location="cpu", weights_only=True)["state_dict"]
             module.load_state_dict(state)
-            curve = Curve({name: list(values) for name, values in job.trained.curve.items()})
-            module.to(_device(job))
-            checkpoint = None
+            module.to("cuda" if job.accelerator == "gpu" else "cpu")
+            curve = Curve({name: list(values) for name, values in job.curve.items()})
         else:
-            checkpoint = Path(folder) / CHECKPOINT
-            curve = _train(job, module, data, store, report, checkpoint)
+            made = Path(folder) / CHECKPOINT
+            curve = _train(job, module, data, store, report, made)
         evaluation = Evaluation(module.model, task, recipe, curve)
         measured = [MEASURES[name].measure(evaluation) for name in planned.measures]
         result = _result(job, data, measured, curve)
-        if checkpoint is None:
+        if job.checkpoint is not None:
             store.extend_run(job.run_id, result)
         else:
-            store.finish_run(job.run_id, result, {CHECKPOINT: checkpoint})
+            store.finish_run(job.run_id, result, {CHECKPOINT: made})
 
 
 def _train(
@@ -111,7 +112,7 @@ def _train(
     trainer = Trainer(
         max_steps=train.max_steps,
         accelerator=job.accelerator,
-        devices=job.devices,
+        devices=1,
         precision=train.precision,  # type: ignore[arg-type]
         callbacks=[recorder],
         logger=False,
@@ -130,15 +131,11 @@ def _train(
     return recorder.curve
 
 
-def _device(job: Job) -> torch.device:
-    return torch.device("cuda" if job.accelerator == "gpu" else "cpu")
-
-
-def _result(job: Job, data: Seq2SeqDataModule, measured: Sequence[Measured], curve: Curve) -> RunResult:
+def _result(job: Job, data: Seq2SeqDataModule, measured: Sequence[Measured], curve: Curve) -> Result:
     task, train = data.task, job.planned.recipe.train
     predictions = [row for m in measured for row in m.artifacts.get("predictions", ())]
     lengths = task.train.source.length_histogram()
-    return RunResult(
+    return Result(
         metrics={
             **{name: float(value) for m in measured for name, value in m.metrics.items()},
             "padding_share": data.batches.padding_share(),
@@ -146,13 +143,13 @@ def _result(job: Job, data: Seq2SeqDataModule, measured: Sequence[Measured], cur
         curve=curve.thinned(train.log_every) if len(curve) else curve.columns,
         test_sets=[(test.name, test.ratio, len(test)) for test in task.test],
         examples=_drawn(predictions, [test.name for test in task.test], train.seed),
-        artifacts={
+        tables={
             **{name: table for m in measured for name, table in m.artifacts.items()},
             "training_lengths": [{"source_tokens": length, "examples": n} for length, n in lengths.items()],
         },
         measures=job.planned.measures,
         text_scores=[row for m in measured for row in m.artifacts.get("text_scores", ())],
-        notes=task.notes,
+        data_notes=task.notes,
     )
 
 

@@ -85,6 +85,8 @@ def _named(study: Study) -> Iterator[Named]:
 
 def _named_by(claim: Claim) -> Iterator[Named]:
     where = f"claim {claim.id!r}"
+    if hasattr(claim.rule, "needs"):
+        yield from ((where, arm, cell) for arm, cell in claim.rule.needs(claim))
     for statistic in (*claim.statistics, *(statistic for statistic, _ in claim.learnt)):
         yield from ((where, arm, cell) for arm, cell in statistic.needs())
     for part in (claim.rule, *claim.statistics, *(statistic for statistic, _ in claim.learnt)):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from transformer_ablate.config import Recipe, check_values
+from transformer_ablate.config import DataConfig, Recipe, check_values
 from transformer_ablate.core import build_model, check_tying, longest_output
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.data.synthetic import length_buckets
@@ -17,9 +16,10 @@ from transformer_ablate.measures.names import EXCLUSIVE
 from transformer_ablate.study.checks import check_test_sets, exact_checks
 from transformer_ablate.study.declarations import SEEDS, USUAL_MEASURES, Cell, Study, Variant, resolved, within
 from transformer_ablate.study.recipes import base_recipe
+from transformer_ablate.study.trial import parts, try_out
 
 # What says which texts are learnt: where the user names them, the declared title is not theirs.
-CORPUS_FIELDS = ("data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
+CORPUS_FIELDS = ("data.split", "data.source", "data.config", "data.source_column", "data.target_column", "data.swap")
 # A cell is its task and its split: naming one on the command line selects cells instead of renaming what they measure.
 CELL_FIELDS = ("data.task", "data.split")
 
@@ -59,38 +59,6 @@ class PlannedRun:
     def name(self) -> str:
         """How people call it."""
         return f"{self.cell}/{self.variant}/seed{self.seed}"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run left behind that another measure can be made from.
-
-    Attributes:
-        checkpoint: file.
-        curve: columns of its training curve.
-    """
-
-    checkpoint: Path
-    curve: Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A planned run, where to record it and on what to compute it.
-
-    Attributes:
-        planned: what to run.
-        run_id, tracking_uri: the open child run in the store.
-        accelerator, devices: as Lightning names them.
-        trained: checkpoint and training curve of a run that is trained already and lacks only measures; None to train.
-    """
-
-    planned: PlannedRun
-    run_id: str
-    tracking_uri: str
-    accelerator: str
-    devices: int
-    trained: Trained | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +126,8 @@ def make_plan(
         raise ConfigError(
             "--variants", names, "arms that run in the selected cells: " + ", ".join(c.name for c in chosen)
         )
-    hashes = {recipe.data: _check(recipe) for _, _, recipe, _ in arm_recipes}
+    tried: set[Any] = set()
+    hashes = {recipe.data: _check(recipe, arm.name, tried) for arm, _, recipe, _ in arm_recipes}
     if not any(name.startswith("data.") for name in overrides):  # other data may have other test sets
         _check_names(study, [(cell.name, recipe) for _, cell, recipe, _ in arm_recipes])
     if not overrides.keys().isdisjoint(CORPUS_FIELDS):
@@ -222,6 +191,17 @@ def _choose_cells(
     selection = {name: overrides.pop(name) for name in CELL_FIELDS if name in overrides}
     chosen, skipped = [], []
     recipes = {cell.name: base_recipe(cell.base, preset, cell=cell.fields(preset)).flat() for cell in study.cells}
+    divided = [cell.name for cell in study.cells if recipes[cell.name]["data.split"] != DataConfig.split]
+    split = selection.pop("data.split", None)
+    if split is not None:
+        # It means something to cells that say how they are divided, and to no others: one that is divided so is
+        # selected by it; where none is, all of them are divided so.
+        same = [name for name in divided if recipes[name]["data.split"] == split]
+        if not same:
+            overrides["data.split"] = split
+        for name, fields in recipes.items():
+            fields["data.split"] = split if name in (same or divided) else "none: it is not divided"
+        selection["data.split"] = split
     for cell in study.cells:
         if any(recipes[cell.name][name] != value for name, value in selection.items()):
             skipped.append((cell.name, "another task or split was selected"))
@@ -262,8 +242,12 @@ def _choose_variants(
     return chosen, skipped
 
 
-def _check(recipe: Recipe) -> str:
-    """Loads the data and builds the model without memory for it, so that every fault shows now; the data's hash."""
+def _check(recipe: Recipe, arm: str, tried: set[Any]) -> str:
+    """Loads the data, builds the model and tries what has not been ``tried``, so that every fault shows now.
+
+    Returns:
+        the data's hash.
+    """
     import torch
 
     from transformer_ablate.training.adaptation import check_adaptation
@@ -282,4 +266,7 @@ def _check(recipe: Recipe) -> str:
     source = max(int(pairs.source.lengths.max()) for pairs in sets)
     target = max(int(pairs.target.lengths.max()) for pairs in sets)
     model.check_lengths(source, max(target, longest_output(source)))
+    if (new := (parts(recipe.model), recipe.train.regime, recipe.train.precision)) not in tried:
+        tried.add(new)
+        try_out(arm, recipe, task, sum(parameter.numel() for parameter in model.parameters()))
     return task.content_hash

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from transformer_ablate.config import Recipe
 from transformer_ablate.core import build_model
-from transformer_ablate.data.examples import Batch, decoder_inputs
+from transformer_ablate.data.examples import Batch
 from transformer_ablate.registry import OPTIMIZERS, SCHEDULES
 from transformer_ablate.training.adaptation import adapt, check_adaptation
-from transformer_ablate.training.losses import cross_entropy
-from transformer_ablate.training.sequential import REGIMES, check_sampling, sampled_places
+from transformer_ablate.training.sequential import check_sampling
+from transformer_ablate.training.step import losses
 
 
 class Seq2SeqModule(LightningModule):
@@ -46,18 +46,8 @@ class Seq2SeqModule(LightningModule):
             adapt(self.model)
 
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
-        """The batch's loss and, as ``nll``, its hard-target loss in nats a token, comparable across label smoothing."""
-        targets = batch.target[:, 1:]
-        train, inputs = self.recipe.train, decoder_inputs(batch.target)
-        own = None
-        if train.sampling:
-            share = train.sampling * min(1.0, (self.global_step + 1) / max(1, train.max_steps))
-            own = sampled_places(inputs, share, train.seed, self.global_step, batch_index)
-        logits = REGIMES[train.regime](self.model, batch.source, inputs, own)
-        alpha = train.label_smoothing
-        loss = cross_entropy(logits, targets, alpha, train.smoothing)
-        nll = loss.detach() if alpha == 0 else cross_entropy(logits.detach(), targets)
-        return {"loss": loss, "nll": nll}
+        """See :func:`transformer_ablate.training.step.losses`."""
+        return losses(self.model, self.recipe.train, batch, self.global_step, batch_index)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """The recipe's optimizer; its schedule advances once an update and gives update s the rate ``schedule(s)``."""

@@ -18,6 +18,7 @@ from transformer_ablate.core.baselines.readers import Reader, averaged
 from transformer_ablate.core.baselines.recurrent import RecurrentDecoder, RecurrentMemory, RecurrentState
 from transformer_ablate.core.linear import Linear
 from transformer_ablate.core.positions import Geometry, PositionalEncoding, build_position
+from transformer_ablate.core.positions.bound import embed
 from transformer_ablate.core.seq2seq import Memory
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.registry import ARCHITECTURES, POSITIONS
@@ -94,7 +95,7 @@ class ConvolutionalEncoder(nn.Module):
         """Embeddings (B, S, d), mask (B, S) -> states (B, S, d), embeddings as placed (B, S, d), positions (S,)."""
         self.position.check_length(x.shape[1])
         positions = torch.arange(x.shape[1], device=x.device)
-        embedded = self.dropout(self.position.embed(x, positions)) * mask[..., None]
+        embedded = self.dropout(embed(self.position, x, positions)) * mask[..., None]
         states = embedded
         for layer in self.layers:
             windows = F.pad(self.dropout(states), (0, 0, *self.around))
@@ -196,7 +197,7 @@ class ConvS2S(Baseline):
         n = x.shape[1]
         self.position.check_length(state.length + n)
         positions = torch.arange(state.length, state.length + n, device=x.device)
-        embedded = x = self.dropout(self.position.embed(x, positions))
+        embedded = x = self.dropout(embed(self.position, x, positions))
         for i, layer in enumerate(self.layers):
             windows = torch.cat((state.windows[i], self.dropout(x)), dim=1)  # (B, kernel - 1 + n, d)
             state.windows[i] = windows[:, n:]

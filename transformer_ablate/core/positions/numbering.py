@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_ablate.core.linear import derive_seed
-from transformer_ablate.core.seq2seq import longest_output
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.tokens import longest_output
 
 
 class Numbering(nn.Module):

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from transformer_ablate import registry
-from transformer_ablate.data.options import positive
 from transformer_ablate.data.synthetic.base import SyntheticTask
 from transformer_ablate.errors import ConfigError
+from transformer_ablate.options import whole
 from transformer_ablate.tokens import N_SPECIALS
 
 
@@ -61,7 +61,7 @@ class SkipCopy(Copy):
     """
 
     def __init__(self, longest_prefix: int = 8) -> None:
-        self.longest_prefix = positive("longest_prefix", longest_prefix)
+        self.longest_prefix = whole("data.task_options.longest_prefix", longest_prefix, 1)
 
     def alphabet(self, vocab_size: int) -> Sequence[str]:
         return [*super().alphabet(vocab_size), "|"]

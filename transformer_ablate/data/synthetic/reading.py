@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from transformer_ablate import registry
-from transformer_ablate.data.options import positive
 from transformer_ablate.data.stable import row_hashes
 from transformer_ablate.data.synthetic.base import SyntheticTask
+from transformer_ablate.options import whole
 from transformer_ablate.tokens import N_SPECIALS
 
 PLUS, EQUALS = N_SPECIALS + 10, N_SPECIALS + 11
@@ -27,7 +27,7 @@ class FirstK(SyntheticTask):
     """
 
     def __init__(self, k: int = 3) -> None:
-        self.k = positive("k", k)
+        self.k = whole("data.task_options.k", k, 1)
 
     def targets(self, symbols: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return symbols, np.minimum(lengths, self.k)
@@ -46,7 +46,10 @@ class Recall(SyntheticTask):
     """
 
     def __init__(self, distance: int = 4, shortest: int = 1) -> None:
-        self.distance, self.shortest = positive("distance", distance), positive("shortest", shortest)
+        self.distance, self.shortest = (
+            whole("data.task_options.distance", distance, 1),
+            whole("data.task_options.shortest", shortest, 1),
+        )
 
     def length_limits(self, vocab_size: int) -> tuple[int, float]:
         return max(self.distance, self.shortest), math.inf

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
+import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import numpy as np
+from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from transformer_ablate.cli import OK
+from transformer_ablate.cli.options import add_field, parse_words
 from transformer_ablate.config import DataConfig, check_values
 from transformer_ablate.data.cleaning import content_key
 from transformer_ablate.data.stable import stable_generator
@@ -23,7 +24,6 @@ from transformer_ablate.data.text import Examples, TextData, examples_of
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.tokens import UNK
 
-OK, USAGE = 0, 2
 SHOWN_PAIRS = 10
 SHOWN_FAULTS = 20
 SHOWN_CHARACTERS = 300
@@ -40,59 +40,33 @@ FIELDS = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    """Tells of a mistake as the rest of the program does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError("command line", " ".join(sys.argv[1:]), "what --help lists", message)
-
-
-def parse(argv: Sequence[str]) -> DataConfig:
+def parse(argv: Sequence[str], program: str = "transformer_ablate data") -> DataConfig:
     """The options are fields of ``data`` in a recipe, with or without ``data.`` in front.
 
     Raises:
         ConfigError: for an unknown option or a value outside its limits.
     """
-    parser = Parser(
-        prog="python -m transformer_ablate.data", description="What to know of a corpus before training on it."
-    )
+    about = "What to know of a corpus before training on it."
+    parser = ArgumentParser(prog=f"python -m {program}", exit_on_error=False, description=about)
     fields = {field.name: field for field in dataclasses.fields(DataConfig)}
     defaults = {**vars(DataConfig()), "task": "translation", "max_length": MAX_LENGTH, "train_examples": 0}
-    kinds: dict[str, Any] = {"str": str, "int": int, "bool": _truth, "dict[str, Any]": json.loads}
     for name in FIELDS:
-        flag: dict[str, Any] = {"nargs": "?", "const": True} if fields[name].type == "bool" else {}
-        words = f"{fields[name].metadata['help']} [{defaults[name]}]".replace("%", "%%")
-        parser.add_argument(
-            *dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}", f"--data.{name}")),
-            dest=name,
-            type=kinds[str(fields[name].type)],
-            default=defaults[name],
-            help=words,
-            **flag,
-        )
-    values = vars(parser.parse_args(list(argv)))
-    check_values({f"data.{name}": value for name, value in values.items()})
-    return DataConfig(**values)
+        add_field(parser, f"--{name}", fields[name], defaults[name])
+    words = [re.sub(r"^--(?:data\.)?([\w-]+)", lambda m: f"--{m[1].replace('-', '_')}", word) for word in argv]
+    given = {name: value for name, value in vars(parse_words(parser, words)).items() if value is not None}
+    check_values({f"data.{name}": value for name, value in given.items()})
+    return DataConfig(**{**defaults, **given})
 
 
-def _truth(word: str) -> bool:
-    if word.lower() not in ("true", "false"):
-        raise ValueError(word)
-    return word.lower() == "true"
+def main(argv: Sequence[str], program: str = "transformer_ablate data") -> int:
+    """Prints the report; the exit status is 0.
 
-
-def main(argv: Sequence[str]) -> int:
-    """Prints the report; the exit status is 0, or 2 where there is nothing that could be trained on."""
+    Raises:
+        ConfigError: where there is nothing that could be trained on.
+    """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know the corpus's script
-    try:
-        report(parse(argv), Console(highlight=False))
-    except ConfigError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
-    except BrokenPipeError:  # the reader, e.g. head, has seen enough
-        sys.stderr.close()
+    report(parse(argv, program), Console(highlight=False))
     return OK
 
 
