@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
+from types import TracebackType
 
 
 class ConfigError(ValueError):
@@ -30,3 +32,19 @@ def unknown_name(field: str, value: object, names: Iterable[str]) -> ConfigError
     known = list(names)
     near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
     return ConfigError(field, value, ", ".join(known), f"did you mean {near[0]!r}?" if near else "")
+
+
+def tell_in_one_line() -> None:
+    """From now on a ConfigError that nothing catches ends the process with one line and status 2.
+
+    A study checks itself where its file declares it, which is before a command line is there to catch anything.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, ConfigError):
+            return before(kind, error, trace)
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)  # the interpreter takes the status from here
+
+    sys.excepthook = hook

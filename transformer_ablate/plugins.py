@@ -45,6 +45,8 @@ def load_plugin(file: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name], PLUGIN_CONTENTS[name]
+        if isinstance(error, ConfigError):  # of a study in it, say, which tells best itself
+            raise
         line = next(
             (f" (line {t.tb_lineno})" for t in _frames(error) if t.tb_frame.f_code.co_filename == str(path)), ""
         )

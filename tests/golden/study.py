@@ -91,7 +91,7 @@ STUDY = Study(
     ),
     variants=(
         Variant("base", {}, why="the base recipe"),
-        Variant("rope", ROPE, SIX, why="positions turn queries and keys"),
+        Variant("rope", ROPE, (*SIX, "never"), why="positions turn queries and keys"),
         Variant("swiglu", SWIGLU, SIX),
         Variant(MODERN, {**ROPE, **SWIGLU}, ("copy", "sort", "text", "layers"), why="both"),
         Variant("fast", {"train.lr": 2e-2}, ("copy",), why="ten times the rate"),

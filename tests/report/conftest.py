@@ -78,9 +78,11 @@ def make_study(
                 Variant(name if cross == "none" else f"{name}+cross-{cross}", delta, why=f"what {name} does")
             )
     chosen = tuple(CELLS[c] for c in cells)
+    # Declared and not run, unless it is asked for.
+    left_out = () if "kerple" in names else (Variant("kerple", {"model.position": "kerple"}, level="claims"),)
     study = Study(
         "pe_extrapolation", "Which encoding learns, and which still works past the training length?", chosen,
-        tuple(variants), tuple(contrasts), ("A note on the task.",),
+        (*variants, *left_out), tuple(contrasts), ("A note on the task.",),
     )  # fmt: skip
     runs = []
     for i, variant in enumerate(variants):

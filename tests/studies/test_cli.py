@@ -15,6 +15,7 @@ from experiments.pe_extrapolation import STUDY
 from transformer_ablate import cli
 from transformer_ablate.cli import options
 from transformer_ablate.cli.door import COMMANDS, STUDIES_GROUP, enter, installed_studies
+from transformer_ablate.plugins import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,7 +143,10 @@ def test_the_door_refuses_what_it_does_not_know(
     assert expected in err
 
 
-def test_a_study_in_a_file_is_run_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_in_a_file_is_run_by_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # what it loads is not for the processes of other tests
     file = tmp_path / "mine.py"
     file.write_text("from experiments.pe_extrapolation import STUDY\n")
     words = ["--preset", "smoke", "--dry-run", "--tracking-uri", f"sqlite:///{tmp_path / 'm.db'}", "--variants", "rope"]

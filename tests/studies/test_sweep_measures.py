@@ -73,7 +73,9 @@ def test_studies_that_measure_differently_train_a_shared_run_once(invoke: Invoke
 
 
 def test_a_model_that_nothing_trains_can_be_timed(invoke: Invoke, study: Study, tmp_path: Path) -> None:
-    timed = measuring(study, "throughput", "size")
+    changed = {"metric": "forward_ms", "axis": "tokens", "measures": ("throughput", "size")}
+    cells = tuple(dataclasses.replace(cell, **changed) for cell in study.cells)
+    timed = dataclasses.replace(study, cells=cells, contrasts=())
     status, out = invoke([timed], "--train.max_steps", "0", "--variants", "rope", "--workers", "2")
     assert (status, out.splitlines()[-1]) == (0, "1 trained, 0 reused, 0 failed")
     metrics = results(tmp_path)["variants"]["rope"]["metrics"]

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from transformer_ablate.errors import ConfigError
+from transformer_ablate.errors import ConfigError, tell_in_one_line
 from transformer_ablate.study.declarations import Study
 
 OK, SOME_FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+tell_in_one_line()  # a study's file imports this module before it declares its study
 
 
 def main(studies: Sequence[Study], argv: Sequence[str] | None = None, program: str = "experiments") -> NoReturn:

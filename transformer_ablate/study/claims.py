@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from transformer_ablate.metrics.key import Key
+
 if TYPE_CHECKING:
     from transformer_ablate.measures.exact import Checked
     from transformer_ablate.study.rules import Rule
@@ -95,7 +97,7 @@ class Value:
         return {seed: v for seed, v in evidence.values(self.arm, self.key).items() if math.isfinite(v)}
 
     def needs(self) -> Iterable[tuple[str, str]]:
-        return [(self.arm, self.key.partition("/")[0])]
+        return [(self.arm, Key.parse(self.key).cell)]
 
     def told(self, evidence: Evidence) -> str:
         return ""
@@ -225,7 +227,7 @@ class Best:
         return min(found, key=lambda arm: sign * float(np.mean(list(found[arm].values()))), default=None)
 
     def needs(self) -> Iterable[tuple[str, str]]:
-        return [(arm, self.key.partition("/")[0]) for arm in self.arms]
+        return [(arm, Key.parse(self.key).cell) for arm in self.arms]
 
     def told(self, evidence: Evidence) -> str:
         return f"the best is {best}" if (best := self._best(evidence)) else ""
@@ -259,7 +261,7 @@ class AtBestSetting:
         return [arm for arm in self.arms if not evidence.values(arm, self.by)]
 
     def needs(self) -> Iterable[tuple[str, str]]:
-        return [(arm, key.partition("/")[0]) for arm in self.arms for key in dict.fromkeys((self.key, self.by))]
+        return [(arm, Key.parse(key).cell) for arm in self.arms for key in dict.fromkeys((self.key, self.by))]
 
     def told(self, evidence: Evidence) -> str:
         lacking = self._lacking(evidence)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transformer_ablate.config import Recipe
+from transformer_ablate.study.checks import check_study
 from transformer_ablate.study.claims import Claim
 
 PRESETS = ("smoke", "quick", "standard", "full")
@@ -171,6 +172,9 @@ class Study:
         left_out: ``(name, reason)`` of arms that cannot work in any preset on any machine so far.
         one_rate: arms mean something at one shared learning rate only, so that --lr-grid leaves them alone.
         pareto, factorial, steps: see the classes; None for none.
+
+    Raises:
+        ConfigError: for the name of an arm, cell, metric or bucket that there is not; see :mod:`.checks`.
     """
 
     name: str
@@ -185,6 +189,9 @@ class Study:
     factorial: Factorial | None = None
     steps: Steps | None = None
     one_rate: bool = False
+
+    def __post_init__(self) -> None:
+        check_study(self)
 
     def cells_of(self, variant: Variant) -> tuple[Cell, ...]:
         """The cells in which a variant runs."""

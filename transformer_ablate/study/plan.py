@@ -10,8 +10,10 @@ from typing import Any
 from transformer_ablate.config import DataConfig, Recipe, check_values
 from transformer_ablate.core import build_model, check_tying, longest_output
 from transformer_ablate.data import TokenBudgetBatches, load_task
+from transformer_ablate.data.synthetic import length_buckets
 from transformer_ablate.errors import ConfigError, unknown_name
 from transformer_ablate.measures.names import EXCLUSIVE
+from transformer_ablate.study.checks import check_test_sets, exact_checks
 from transformer_ablate.study.declarations import SEEDS, USUAL_MEASURES, Cell, Study, Variant, resolved, within
 from transformer_ablate.study.recipes import base_recipe
 from transformer_ablate.study.trial import parts, try_out
@@ -126,6 +128,8 @@ def make_plan(
         )
     tried: set[Any] = set()
     hashes = {recipe.data: _check(recipe, arm.name, tried) for arm, _, recipe, _ in arm_recipes}
+    if not any(name.startswith("data.") for name in overrides):  # other data may have other test sets
+        _check_names(study, [(cell.name, recipe) for _, cell, recipe, _ in arm_recipes])
     if not overrides.keys().isdisjoint(CORPUS_FIELDS):
         study = _titled_by_data(study, {cell.name: recipe for _, cell, recipe, _ in arm_recipes})
     runs = []
@@ -149,6 +153,24 @@ def make_plan(
                 )
             )
     return Plan(study, preset, tuple(runs), (*skipped_cells, *skipped_arms, *study.left_out), bases)
+
+
+def _check_names(study: Study, recipes: Sequence[tuple[str, Recipe]]) -> None:
+    """Holds the test sets and exact checks that a study names against those that there are."""
+    from transformer_ablate.measures.exact import CHECKS
+
+    for where, name in exact_checks(study):
+        if name not in CHECKS:
+            raise unknown_name(where, name, CHECKS)
+    known: dict[str, dict[str, None]] = {}
+    for cell, data in dict.fromkeys((cell, recipe.data) for cell, recipe in recipes):
+        task = load_task(data)
+        names = known.setdefault(cell, {})
+        names |= dict.fromkeys(test.name for test in task.test)
+        if task.scorer is not None:  # a corpus has test sets of longer texts where it holds enough of them
+            names |= dict.fromkeys(name for name, *_ in length_buckets(data.max_length))
+    for cell, names in known.items():
+        check_test_sets(study, cell, list(names))
 
 
 def _titled_by_data(study: Study, recipes: Mapping[str, Recipe]) -> Study:

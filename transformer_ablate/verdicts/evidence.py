@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Index
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ class RecordedEvidence:
 
     def values(self, arm: str, key: str) -> Mapping[int, float]:
         """Seed to value; see :class:`Evidence`."""
-        cell, _, name = key.partition("/")
-        return self.index.values(cell, arm, name)
+        place = Key.parse(key)
+        return self.index.values(place.cell, arm, place.within)
 
     def buckets(self, cell: str, metric: str) -> Sequence[tuple[str, float]]:
         """Test sets in order of length; see :class:`Evidence`."""

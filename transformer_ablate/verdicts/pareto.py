@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 
 from transformer_ablate.metrics.catalogue import metric_of
+from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Index
 from transformer_ablate.study.declarations import Pareto
 
 
 def split(key: str) -> tuple[str, str]:
     """``CELL/METRIC[/BUCKET]`` as cell and key."""
-    cell, _, name = key.partition("/")
-    return cell, name
+    place = Key.parse(key)
+    return place.cell, place.within
 
 
 def means(index: Index, key: str) -> dict[str, float]:
