@@ -32,7 +32,7 @@ def hash_with(copy: Path, file: str, old: str, new: str) -> str:
         ("config.py", "# A NaN fails", "# It fails"),
         ("core/attention.py", "", '# why\n"""More about it."""\n'),
         ("study/recipes.py", "", "NEW = 1\n"),  # recipes stand in the fingerprint
-        ("data/corpus_report.py", "", "NEW = 1\n"),
+        ("cli/corpus.py", "", "NEW = 1\n"),
         ("measures/exact/base.py", "", "NEW = 1\n"),
         ("report/render.py", "", "NEW = 1\n"),
     ],

@@ -11,8 +11,8 @@ from pathlib import Path
 DECIDING = (
     "core", "data", "training", "measures", "config.py", "registry.py", "options.py", "tokens.py", "run/worker.py",
 )  # fmt: skip
-# What stands in these rooms and no run comes by: theorems, and what prints.
-BESIDE = ("measures/exact", "data/corpus_report.py", "data/__main__.py")
+# What stands in these rooms and no run comes by: theorems.
+BESIDE = ("measures/exact",)
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
