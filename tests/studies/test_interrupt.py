@@ -31,7 +31,7 @@ def processes_of_session(session: int) -> list[int]:
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(store: Store, uri: str, tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "experiments.masking", "--preset", "smoke", "--cells", "copy",
-        "--variants", "both-masks,no-causal-mask", "--workers", "1", "--train.max_steps", "60",
+        "--variants", "both-masks,no-causal-mask", "--workers", "1", "--train.max_steps", "300",
         "--data.test_examples", "50",
         "--tracking-uri", uri, "--output", str(tmp_path / "reports"),
     ]  # fmt: skip

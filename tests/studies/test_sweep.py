@@ -231,7 +231,7 @@ OWN_STUDY = """
 import sys
 sys.path.insert(0, {tests!r})
 from conftest import tiny_study
-from transformer_ablate.cli.studies import main
+from transformer_ablate.cli import main
 
 STUDY = tiny_study("own")
 if __name__ == "__main__":
