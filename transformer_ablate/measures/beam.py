@@ -45,8 +45,6 @@ class Beam:
             "beam_em": float(np.mean([tuple(h.tokens) in r for h, r in zip(wide, references, strict=True)])),
             "beam_distance": sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs)),
             "beam_gain": float(np.mean(gains)),
-                np.mean([a.log_probability - b.log_probability for a, b in zip(wide, greedy, strict=True)])
-            ),
         }
         if task.scorer is not None:
             decode = task.target_vocabulary.decode
