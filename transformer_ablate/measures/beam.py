@@ -27,8 +27,9 @@ class Beam:
     """A beam of 4 beside greedy decoding, on up to 256 examples of the test set in distribution.
 
     Metrics: ``beam_em`` (share of outputs that equal a reference), ``beam_distance`` (edits over reference length,
-    closest reference), for tasks with a scorer ``beam_bleu`` and ``beam_chrf``; ``beam_gain`` (nats by which the hypothesis is
-    likelier than the greedy one, mean over sentences: that of search alone; at least 0 but for beams that lose it).
+    closest reference), for tasks with a scorer ``beam_bleu`` and ``beam_chrf``; ``beam_gain`` (nats by which the
+    hypothesis is likelier than the greedy one, mean over sentences: that of search alone; at least 0 but for beams that
+    lose it).
     """
 
     name = "beam"
