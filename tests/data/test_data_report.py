@@ -125,6 +125,7 @@ def test_faulty_lines_are_listed_before_the_refusal(tmp_path: Path, capsys: pyte
     assert "... and 5 more" in text
     assert errors.count("\n") == 1
     assert "25 of 26" in errors
+    assert f"python -m transformer_ablate data --source {tmp_path / 'a.tsv'} lists them" in errors
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -156,6 +157,19 @@ def test_a_study_in_a_file_is_run_by_its_path(
     other = file.rename(tmp_path / "other.py")
     assert enter(["run", str(other)], "transformer_ablate", dict) == 2
     assert "a Study called STUDY" in capsys.readouterr().err
+
+
+def test_a_usage_line_is_a_command_that_works(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from experiments.ffn import STUDY\nfrom transformer_ablate.cli import main\n\nmain([STUDY])\n")
+    commands = (["-m", "experiments.ffn"], ["-m", "experiments", "run"], ["-m", "transformer_ablate", "report"],
+                ["-m", "transformer_ablate", "data"], [str(file)])  # fmt: skip
+    for words in commands:
+        done = subprocess.run(
+            [sys.executable, *words, "--help"], capture_output=True, text=True, check=True, cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert " ".join(done.stdout.split()).startswith(f"usage: {' '.join(['python', *words])} [")
 
 
 def imported(*words: str) -> set[str]:

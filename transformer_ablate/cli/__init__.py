@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -16,8 +17,14 @@ tell_in_one_line()  # a study's file imports this module before it declares its 
 
 
 def main(studies: Sequence[Study], argv: Sequence[str] | None = None, program: str = "experiments") -> NoReturn:
-    """Runs studies as the command line says and exits with the contract's status; a study's file ends with it."""
-    sys.exit(run(studies, sys.argv[1:] if argv is None else argv, program))
+    """Runs studies as the command line says and exits with the contract's status; a study's file ends with it.
+
+    The usage line begins as Python was started; with ``program`` where the words are given.
+    """
+    if argv is None:
+        argv = sys.argv[1:]
+        program = shlex.join(["python", *sys.orig_argv[1 : len(sys.orig_argv) - len(argv)]])
+    sys.exit(run(studies, argv, program))
 
 
 def run(studies: Sequence[Study], argv: Sequence[str], program: str) -> int:

@@ -46,7 +46,7 @@ def _enter(argv: list[str], program: str, discover: Discover) -> int:
         asked = {"-h", "--help"} & set(words)
         studies, options = ([], ["--help"]) if asked else chosen(words, discover)
         only = ["--report-only"] if command == "report" and not asked else []
-        return run_studies(studies, [*options, *only], f"{program} {command}")
+        return run_studies(studies, [*options, *only], f"python -m {program} {command}")
     if command == "components":
         from transformer_ablate.cli.components import main as catalogue
 

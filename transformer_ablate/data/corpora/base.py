@@ -102,7 +102,7 @@ class Corpus:
                 "data.source",
                 str(self.faults[0]),
                 f"{TOLERATED_SHARE:.0%} of faulty lines, which are skipped; here {self.n_faults} of {self.records} are",
-                f"python -m transformer_ablate.data --source {self.name} lists them",
+                f"python -m transformer_ablate data --source {self.name} lists them",
             )
 
 
