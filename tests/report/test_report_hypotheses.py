@@ -119,7 +119,8 @@ def test_fisher_golden() -> None:
 
 
 def test_fisher_without_seeds_and_with_impossible_counts() -> None:
-    assert fisher(0, 0, 3, 8).p is None
+    with pytest.raises(ConfigError, match="n_a = 0"):
+        fisher(0, 0, 3, 8)
     with pytest.raises(ConfigError, match="k_b: got 9"):
         fisher(1, 8, 9, 8)
 

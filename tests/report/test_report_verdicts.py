@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +26,7 @@ from transformer_ablate.study.rules import (
     KeepsTo,
     MoreVariance,
     NeverFails,
+    Rule,
     Within,
 )
 from transformer_ablate.verdicts.judge import judge
@@ -436,3 +439,37 @@ def test_a_gap_that_is_not_there_cannot_be_closed(
     evidence = Stored({(arm, key): {0: value} for arm, value in zip("abc", (start, middle, end), strict=True)})
     found = GapClosed(tuple(Value(arm, key) for arm in "abc"), lower=lower).per_seed(evidence)
     assert found == ({} if closed is None else {0: pytest.approx(closed)})
+
+
+KEEPS, CROSSED = KeepsTo("a", "copy", 2), MoreVariance({("x", "u"): "a", ("x", "v"): "b"}, "copy/em/2")
+
+
+@pytest.mark.parametrize(
+    ("rule", "needs", "by_length", "checks"),
+    [
+        (Beyond(0.1), [], [], []),
+        (Beyond(0.1, counted=True), [], [("a", "g2p"), ("b", "g2p")], []),
+        (Within(0.1), [], [], []),
+        (KEEPS, [("a", "copy")], [("a", "copy")], []),
+        (CROSSED, [("a", "copy"), ("b", "copy")], [("a", "copy"), ("b", "copy")], []),
+        (FailsMore("a", "b", "deep"), [("a", "deep"), ("b", "deep")], [], []),
+        (NeverFails(("a", "c"), "deep"), [("a", "deep"), ("c", "deep")], [], []),
+        (Deterministic(1.0), [], [], []),
+        (Holds("theorem"), [], [], ["theorem"]),
+        (Bounded("bound"), [], [], ["bound"]),
+        (
+            AtBest({"a": Holds("theorem"), "b": FailsMore("c", "b", "deep")}, "deep/valid_nll"),
+            [("a", "deep"), ("b", "deep"), ("c", "deep")], [], ["theorem"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_says_what_it_reads_and_what_it_is_about(
+    rule: Rule, needs: list[Any], by_length: list[Any], checks: list[str]
+) -> None:
+    of = claim(rule, difference("a", "b", "g2p/nll/test"))
+    assert (list(rule.needs(of)), list(rule.by_length(of)), list(rule.checks())) == (needs, by_length, checks)
+
+
+def test_what_a_study_declares_is_imported_without_what_judges_it() -> None:
+    code = "import sys, transformer_ablate.study.rules; print({'torch', 'scipy.stats'} & sys.modules.keys() or '-')"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "-\n"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy import optimize, stats
+import scipy
 
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.stats.summary import CONFIDENCE, summarise
@@ -49,7 +49,7 @@ class Equivalence:
 
 @dataclass(frozen=True)
 class FisherTest:
-    """Fisher's exact test of two success rates; every field is None where one side has no seeds.
+    """Fisher's exact test of two success rates.
 
     Attributes:
         difference: rate of a minus rate of b.
@@ -57,10 +57,10 @@ class FisherTest:
         p_greater, p_less: one-sided, for "the rate of a is the higher" and "the lower".
     """
 
-    difference: float | None
-    p: float | None
-    p_greater: float | None
-    p_less: float | None
+    difference: float
+    p: float
+    p_greater: float
+    p_less: float
 
 
 def tost(differences: Iterable[float], margin: float) -> Equivalence:
@@ -84,9 +84,9 @@ def tost(differences: Iterable[float], margin: float) -> Equivalence:
     if summary.zero_width:
         return Equivalence(n, mean, mean, mean, None, margin, summary.excluded)
     se = sd / math.sqrt(n)
-    half = float(stats.t.ppf(1 - LEVEL, n - 1)) * se
+    half = float(scipy.stats.t.ppf(1 - LEVEL, n - 1)) * se
     # |mean| picks the bound that is nearer, whose p is the larger one.
-    p = float(stats.t.sf((margin - abs(mean)) / se, n - 1))
+    p = float(scipy.stats.t.sf((margin - abs(mean)) / se, n - 1))
     return Equivalence(n, mean, mean - half, mean + half, p, margin, summary.excluded)
 
 
@@ -96,16 +96,14 @@ def fisher(k_a: int, n_a: int, k_b: int, n_b: int) -> FisherTest:
     Conservative: with 8 seeds a side a true 5 % test would reject more often than this one does.
 
     Raises:
-        ConfigError: a count is not between 0 and its number of seeds.
+        ConfigError: a side has no seeds, or a count is not between 0 and its number of seeds.
     """
     for side, k, n in (("a", k_a, n_a), ("b", k_b, n_b)):
-        if not 0 <= k <= n:
-            raise ConfigError(f"k_{side}", k, f"0 to n_{side} = {n}")
-    if n_a == 0 or n_b == 0:
-        return FisherTest(None, None, None, None)
+        if n < 1 or not 0 <= k <= n:
+            raise ConfigError(f"k_{side}", k, f"0 to n_{side} = {n}, of at least 1")
     table = [[k_a, n_a - k_a], [k_b, n_b - k_b]]
     p, greater, less = (
-        float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("two-sided", "greater", "less")
+        float(scipy.stats.fisher_exact(table, alternative=side).pvalue) for side in ("two-sided", "greater", "less")
     )
     return FisherTest(k_a / n_a - k_b / n_b, p, greater, less)
 
@@ -119,10 +117,10 @@ def paired_power(n: int, effect: float) -> float:
     """
     if n < 2:
         raise ConfigError("n", n, "at least 2 pairs")
-    critical = float(stats.t.ppf(1 - LEVEL / 2, n - 1))
+    critical = float(scipy.stats.t.ppf(1 - LEVEL / 2, n - 1))
     shift = abs(effect) * math.sqrt(n)
     # The lower tail as the mirrored distribution's upper one: scipy's cdf is NaN for some large shifts, its sf is not.
-    return float(stats.nct.sf(critical, n - 1, shift) + stats.nct.sf(critical, n - 1, -shift))
+    return float(scipy.stats.nct.sf(critical, n - 1, shift) + scipy.stats.nct.sf(critical, n - 1, -shift))
 
 
 def detectable_effect(n: int, power: float = 0.8) -> float:
@@ -131,7 +129,7 @@ def detectable_effect(n: int, power: float = 0.8) -> float:
     high = 1.0
     while paired_power(n, high) < power:
         high *= 2
-    return float(optimize.brentq(lambda effect: paired_power(n, effect) - power, 0.0, high))
+    return float(scipy.optimize.brentq(lambda effect: paired_power(n, effect) - power, 0.0, high))
 
 
 def n_needed(sd: float, effect: float, power: float = 0.8) -> int | None:
@@ -148,7 +146,7 @@ def n_needed(sd: float, effect: float, power: float = 0.8) -> int | None:
     if not (math.isfinite(sd) and math.isfinite(effect)) or sd <= 0 or effect == 0:
         return None
     size = abs(effect) / sd
-    n = math.ceil(((stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(power)) / size) ** 2)
+    n = math.ceil(((scipy.stats.norm.ppf(1 - LEVEL / 2) + scipy.stats.norm.ppf(power)) / size) ** 2)
     if n >= LARGE_N:
         return n
     n = max(2, n)  # normal theory ends two or three pairs below the answer

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from transformer_ablate.stats.summary import CONFIDENCE, SAME
 
@@ -53,7 +53,7 @@ def jackknife_interval(estimate: float, left_out: Floats, bounds: tuple[float, f
     """
     n = len(left_out)
     se = math.sqrt((n - 1) / n * float(((left_out - left_out.mean()) ** 2).sum()))
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * se
+    half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * se
     if half <= SAME * max(abs(b) for b in bounds):
         return Interval(n, estimate, estimate, estimate, excluded)
     return Interval(n, estimate, max(estimate - half, bounds[0]), min(estimate + half, bounds[1]), excluded)

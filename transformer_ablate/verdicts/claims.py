@@ -12,7 +12,6 @@ from typing import Any
 from transformer_ablate.metrics.catalogue import MISSING
 from transformer_ablate.record.index import Index
 from transformer_ablate.study.claims import VERDICTS, Claim, Verdict
-from transformer_ablate.study.rules import Beyond, KeepsTo, MoreVariance
 from transformer_ablate.verdicts.evidence import RecordedEvidence
 from transformer_ablate.verdicts.gating import GATE, gates
 from transformer_ablate.verdicts.judge import judge
@@ -38,7 +37,7 @@ def _ungated(claim: Claim, index: Index) -> str:
     The verdict is on all seeds, as the protocol wants it; that an arm's seeds fail within N already belongs beside it.
     """
     told = []
-    for arm, name in dict.fromkeys(_by_length(claim)):
+    for arm, name in dict.fromkeys(claim.rule.by_length(claim)):
         cell = index.cell(name)
         if cell is None or not any(bucket.ratio > 1 for bucket in index.buckets(name, cell.metric)):
             continue
@@ -46,18 +45,6 @@ def _ungated(claim: Claim, index: Index) -> str:
             f"{arm} {g.k} of {g.n}" for g in gates(index, cell) if g.variant == arm and g.n and g.state != "learned"
         ]
     return f"seeds with EM of at least {GATE:g} within N: {', '.join(told)}" if told else ""
-
-
-def _by_length(claim: Claim) -> list[tuple[str, str]]:
-    """Arms and cells of a claim on exact match or on lengths."""
-    rule = claim.rule
-    if isinstance(rule, KeepsTo):
-        return [(rule.arm, rule.cell)]
-    if isinstance(rule, MoreVariance):
-        return [(arm, rule.key.partition("/")[0]) for arm in rule.table.values()]
-    if isinstance(rule, Beyond) and rule.counted:
-        return [need for statistic in claim.statistics for need in statistic.needs()]
-    return []
 
 
 def _row(claim: Claim, verdict: Verdict) -> dict[str, Any]:
