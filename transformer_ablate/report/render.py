@@ -18,10 +18,10 @@ import jinja2
 from transformer_ablate.metrics.catalogue import metric_of
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import StudyRecord
-from transformer_ablate.report import narrative, study_tables, text_tables, views
+from transformer_ablate.report import claim_words, narrative, study_tables, text_tables, views
 from transformer_ablate.report.figures import Drawing, draw
 from transformer_ablate.report.tables import latex, long_table, results
-from transformer_ablate.verdicts import claims
+from transformer_ablate.verdicts.claims import Judged, verdicts
 from transformer_ablate.verdicts.recommended import as_config, recommended
 
 SPELLINGS = {"pe": "PE", "ffn": "FFN", "rope": "RoPE"}
@@ -47,7 +47,9 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
         ValueError: for a run that the record's study does not declare.
         OSError: where ``directory`` cannot be written.
     """
-    index, found = Index(record), results(record)
+    index = Index(record)
+    judged = verdicts(index)
+    found = results(record, judged)
     drawings = draw(index)
     found["tally"] = narrative.tally(index)
     for drawing in drawings:
@@ -60,7 +62,7 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
     advice = recommended(index, steps) if steps is not None else None
     if advice is not None:
         _write(directory / RECOMMENDED, as_config(advice))
-    page = {**_page(index, found, drawings), "recommended": advice.sentence if advice else ""}
+    page = {**_page(index, found, judged, drawings), "recommended": advice.sentence if advice else ""}
     _write(directory / "report.md", re.sub(r"\n{3,}", "\n\n", _template("report.md.j2").render(page)))
     return _write(directory / "report.html", _template("report.html.j2").render(page))
 
@@ -73,9 +75,12 @@ def write_overview(folder: Path) -> Path:
         the page's path; links in it are relative.
     """
     page, studies = folder / "index.html", []
-    judged = claims.overview(folder)
+    judged: list[tuple[str, list[Judged]]] = []
     for file in sorted(folder.glob("*/results.json")):
         found = json.loads(file.read_text("utf-8"))
+        claims = [Judged.from_row(row) for row in found["claims"]]
+        if claims:
+            judged.append((title_of(found["study"]), claims))
         figures = sorted((file.parent / "figures").glob("*-metric.png"))
         studies.append(
             {
@@ -83,17 +88,16 @@ def write_overview(folder: Path) -> Path:
                 "question": found["question"],
                 "preset": found["preset"],
                 "tally": found["tally"],
-                "claims": claims.tally(found["claims"]),
+                "claims": claim_words.tally(claims),
                 "link": _link(file.parent / "report.html", page),
                 "thumbnail": _link(figures[0], page) if figures else "",
             }
         )
-    every = [row for _, rows in judged for row in rows]
-    texts = [(title_of(study), [{**row, **claims.texts(row)} for row in rows]) for study, rows in judged]
-    told = {"tally": claims.tally(every), "studies": texts}
+    texts = [(title, [{**one.row(), **claim_words.texts(one)} for one in claims]) for title, claims in judged]
+    told = {"tally": claim_words.tally([one for _, claims in judged for one in claims]), "studies": texts}
     text = re.sub(r"\n{3,}", "\n\n", _template("claims.md.j2").render(told))
     _write(folder / "claims.md", text.rstrip() + "\n")
-    tables = [(title_of(study), study_tables.claims_table(rows)) for study, rows in judged]
+    tables = [(title, study_tables.claims_table(claims)) for title, claims in judged]
     return _write(page, _template("overview.html.j2").render(studies=studies, claims=tables, tally=told["tally"]))
 
 
@@ -103,7 +107,7 @@ def title_of(study: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> dict[str, Any]:
+def _page(index: Index, found: dict[str, Any], judged: Sequence[Judged], drawings: Sequence[Drawing]) -> dict[str, Any]:
     record, cells = index.record, []
     for cell in index.cells:
         if not index.arms(cell.name):
@@ -148,8 +152,8 @@ def _page(index: Index, found: dict[str, Any], drawings: Sequence[Drawing]) -> d
         "warnings": narrative.warnings(index),
         "told": _told(index, found["contrasts"]),
         "cells": cells,
-        "claims": study_tables.claims_table(found["claims"]),
-        "claims_tally": claims.tally(found["claims"]),
+        "claims": study_tables.claims_table(judged),
+        "claims_tally": claim_words.tally(judged),
         "pareto": next((_picture(d) for d in drawings if d.kind == "pareto"), None),
         "front": study_tables.front_sentence(index),
         "recommended_file": RECOMMENDED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from transformer_ablate.metrics.catalogue import MISSING, NEVER_REACHED, Metric,
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.stats.summary import Summary, holm, paired_difference
-from transformer_ablate.verdicts.claims import verdicts
+from transformer_ablate.verdicts.claims import Judged
 
 NO_VERDICT = "all seeds equal: the interval has no width and carries no verdict"
 COLLAPSED = "°"
@@ -24,12 +25,15 @@ LATEX_ESCAPES = {
 }  # fmt: skip
 
 
-def results(record: StudyRecord) -> dict[str, Any]:
+def results(record: StudyRecord, judged: Sequence[Judged] = ()) -> dict[str, Any]:
     """The content of ``results.json``: strictly valid JSON, in which a number that does not exist is null with a note.
 
     ``metrics`` maps ``CELL/METRIC[/BUCKET]`` to mean, 95 % t-interval, n and the per-seed ``values`` (aligned with
     ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status. ``base``,
     ``parameters`` and ``flops`` are those of the arm's first cell; ``cells`` has them for each.
+
+    Args:
+        judged: the study's claims with their verdicts.
     """
     index = Index(record)
     return {
@@ -40,7 +44,7 @@ def results(record: StudyRecord) -> dict[str, Any]:
         "variants": {name: _variant(index, name) for name in index.arms()},
         "skipped": [{"name": name, "reason": reason} for name, reason in record.skipped],
         "contrasts": contrasts(index),
-        "claims": verdicts(index),
+        "claims": [one.row() for one in judged],
     }
 
 

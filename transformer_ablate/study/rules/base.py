@@ -41,7 +41,7 @@ def ladder(n: int, supported: bool, refuted: bool, indicated: bool, countered: b
     return "inconclusive"
 
 
-def more_seeds(n: int) -> int | None:
+def seeds_to_decide(n: int) -> int | None:
     """Seeds with which a rule that counts seeds can decide; None where there are enough."""
     return DECIDING_SEEDS if n < DECIDING_SEEDS else None
 

@@ -21,7 +21,7 @@ from transformer_ablate.study.rules.base import (
     StatisticsAlone,
     absent,
     ladder,
-    more_seeds,
+    seeds_to_decide,
 )
 
 
@@ -83,7 +83,7 @@ class Beyond(StatisticsAlone):
             word = ladder(n, low > 0.5, high < 0.5, indicated, countered)
             note = f"{k} of {n} seeds beyond the margin, interval of their share [{low:.3f}, {high:.3f}]"
             note += f"; {near}" if near and word == "inconclusive" else ""
-            return dataclasses.replace(found, word=word, n_needed=more_seeds(n), note=note)
+            return dataclasses.replace(found, word=word, n_needed=seeds_to_decide(n), note=note)
         if not summary.sd:
             return dataclasses.replace(found, note=_no_width(n))
         p = float(2 * scipy.stats.t.sf(abs(mean - self.margin) / (summary.sd / math.sqrt(n)), n - 1))
@@ -169,4 +169,4 @@ class MoreVariance(StatisticsAlone):
         word = ladder(apart.n, above, under, above, under)
         note = "" if apart.estimate is not None else "the arms' values are all equal, or there are fewer than two seeds"
         low, high = apart.low, apart.high
-        return Verdict(word, name, apart.estimate, low, high, apart.n, n_needed=more_seeds(apart.n), note=note)
+        return Verdict(word, name, apart.estimate, low, high, apart.n, n_needed=seeds_to_decide(apart.n), note=note)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from transformer_ablate.stats.hypotheses import fisher
 from transformer_ablate.stats.summary import clopper_pearson
 from transformer_ablate.study.claims import Claim, Evidence, Rule, Verdict, at_best
-from transformer_ablate.study.rules.base import LEVEL, MOST, StatisticsAlone, ladder, more_seeds
+from transformer_ablate.study.rules.base import LEVEL, MOST, StatisticsAlone, ladder, seeds_to_decide
 
 # The parts of the in-distribution exact match that an arm keeps or has lost.
 KEPT, LOST = 0.9, 0.5
@@ -56,7 +56,7 @@ class KeepsTo(StatisticsAlone):
         word = ladder(n, works >= MOST * n, lost >= MOST * n, works == n, lost == n)
         note = f"{works} of {n} seeds keep it, {lost} have lost it, {n - works - lost} in part; "
         note += f"lowest EM up to there over that within N: {math.fsum(kept) / n:.2g} in the mean"
-        return Verdict(word, name, works / n, low, high, n, n_needed=more_seeds(n), note=note)
+        return Verdict(word, name, works / n, low, high, n, n_needed=seeds_to_decide(n), note=note)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FailsMore(StatisticsAlone):
         word = ladder(n, found.p_greater < LEVEL, few, k_a == n_a and k_b == 0, k_a == 0)
         note = f"{self.a}: {k_a} of {n_a} failed, {self.b}: {k_b} of {n_b}"
         effect = k_a / n_a - k_b / n_b
-        return Verdict(word, name, effect, n=n, p=found.p_greater, n_needed=more_seeds(n), note=note)
+        return Verdict(word, name, effect, n=n, p=found.p_greater, n_needed=seeds_to_decide(n), note=note)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class NeverFails(StatisticsAlone):
         low, high = clopper_pearson(k, n)
         word = ladder(n, k == 0, low > 0.5, k == 0, k == n)
         note = f"at most {k} of {n} seeds fail in an arm"
-        return Verdict(word, name, k / n, low, high, n, n_needed=more_seeds(n), note=note)
+        return Verdict(word, name, k / n, low, high, n, n_needed=seeds_to_decide(n), note=note)
 
 
 @dataclass(frozen=True)
