@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
-from transformer_ablate.study.claims import AtBestSetting, Best, Claim, GapClosed, Minus, Ratio, Value, difference
+from transformer_ablate.study.claims import (
+    AtBestSetting,
+    Best,
+    Claim,
+    GapClosed,
+    InterquartileMean,
+    Minus,
+    Ratio,
+    Value,
+    difference,
+)
 from transformer_ablate.study.rules import (
     AtBest,
     Beyond,
@@ -374,6 +384,19 @@ def test_statistics_are_computed_seed_by_seed() -> None:
     assert difference("a", "b", "x/r2/0").per_seed(evidence) == pytest.approx({0: 0.6})
     assert Ratio((Value("a", "x/r2/0"), Value("b", "x/r2/0"))).per_seed(evidence) == pytest.approx({0: 3.0})
     assert Minus((Value("a", "x/r2/0"), Value("a", "x/r2/9"))).per_seed(evidence) == {}
+
+
+def test_a_mean_of_the_middle_half_leaves_a_quarter_out_at_each_end() -> None:
+    def middle(*x: float) -> dict[int, float]:
+        arms = [Value(str(i), "x/r2/0") for i in range(len(x))]
+        return InterquartileMean(tuple(arms)).per_seed(
+            Stored({(arm.arm, arm.key): {0: v} for arm, v in zip(arms, x, strict=True)})
+        )
+
+    assert middle(*range(8)) == {0: 3.5}
+    assert middle(1e9, 0, 1, 2, 3, 4, 5, -1e9) == {0: 2.5}
+    assert middle(1.0, 2.0, 6.0) == {0: 3.0}  # a quarter of three values is none
+    assert middle(math.nan, 2.0) == {}
 
 
 def crossed_values(seeds: int) -> tuple[dict[tuple[str, str], str], Stored]:

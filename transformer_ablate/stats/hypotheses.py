@@ -84,10 +84,10 @@ def tost(differences: Iterable[float], margin: float) -> Equivalence:
     if summary.zero_width:
         return Equivalence(n, mean, mean, mean, None, margin, summary.excluded)
     se = sd / math.sqrt(n)
-    half = float(scipy.stats.t.ppf(1 - LEVEL, n - 1)) * se
+    low, high = scipy.stats.t.interval(1 - 2 * LEVEL, n - 1, loc=mean, scale=se)
     # |mean| picks the bound that is nearer, whose p is the larger one.
     p = float(scipy.stats.t.sf((margin - abs(mean)) / se, n - 1))
-    return Equivalence(n, mean, mean - half, mean + half, p, margin, summary.excluded)
+    return Equivalence(n, mean, float(low), float(high), p, margin, summary.excluded)
 
 
 def fisher(k_a: int, n_a: int, k_b: int, n_b: int) -> FisherTest:

@@ -1,9 +1,8 @@
-"""The interquartile mean, and the jackknife, for statistics that are no mean over seeds."""
+"""The jackknife, for statistics that are no mean over seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,13 +56,3 @@ def jackknife_interval(estimate: float, left_out: Floats, bounds: tuple[float, f
     if half <= SAME * max(abs(b) for b in bounds):
         return Interval(n, estimate, estimate, estimate, excluded)
     return Interval(n, estimate, max(estimate - half, bounds[0]), min(estimate + half, bounds[1]), excluded)
-
-
-def interquartile_mean(values: Sequence[float] | Floats) -> float | None:
-    """Mean of the middle half: a quarter, rounded down, is cut at each end (Agarwal et al. 2021, section 4.3).
-
-    None where there are no finite values; those that are not finite are left out.
-    """
-    x = np.asarray(values, dtype=np.float64)
-    x = x[np.isfinite(x)]
-    return float(np.sort(x)[x.size // 4 : x.size - x.size // 4].mean()) if x.size else None
