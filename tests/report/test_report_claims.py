@@ -14,7 +14,7 @@ from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord, StudyRecord
 from transformer_ablate.report.claim_words import more_seeds, tally
 from transformer_ablate.study.claims import Claim, Verdict, difference
-from transformer_ablate.study.rules import Beyond, KeepsTo, MoreVariance, Rule, Within
+from transformer_ablate.study.rules import Beyond, FailsMore, KeepsTo, MoreVariance, NeverFails, Rule, Within
 from transformer_ablate.verdicts.claims import Judged, verdicts
 
 Make = Callable[..., StudyRecord]
@@ -74,6 +74,23 @@ def test_other_claims_say_nothing_of_it(make_study: Make, rule: Rule, key: str) 
 )
 def test_how_many_seeds_would_decide_is_told_while_it_is_a_number_that_one_could_run(n: int | None, told: str) -> None:
     assert more_seeds(judged("inconclusive", n_needed=n)) == told
+
+
+@pytest.mark.parametrize("rule", [FailsMore("rope", "none", "copy"), NeverFails(("rope", "none"), "copy")])
+def test_runs_too_short_to_judge_say_nothing_of_failing(make_study: Make, rule: Rule) -> None:
+    def found(updates: int) -> Judged:
+        def change(run: RunRecord) -> RunRecord:
+            curve = {"step": list(range(1, updates + 1)), "nll": [2.9] * updates}
+            return dataclasses.replace(run, curve=curve, metrics={**run.metrics, "diverged": 1.0, "em/1": 0.0})
+
+        record = make_study(change=change)
+        study = dataclasses.replace(record.study, claims=(Claim("id", "it fails", "somebody", "a cell", rule),))
+        (one,) = verdicts(Index(dataclasses.replace(record, study=study)))
+        return one
+
+    assert (found(24).verdict, found(24).n) == ("not run", 0)
+    assert found(24).note == "no runs of rope, none in copy that are long enough to judge (100 updates)"
+    assert found(100).n == 3
 
 
 def judged(word: str, kind: str = "statistical", **found: Any) -> Judged:

@@ -32,7 +32,10 @@ class Evidence(Protocol):
         ...
 
     def outcomes(self, arm: str, cell: str) -> Mapping[int, bool]:
-        """Seed to whether the run failed to train: it ended without a result, diverged, or did not learn."""
+        """Seed to whether the run failed to train: it ended without a result, diverged, or did not learn.
+
+        Without the seeds of which that cannot be said.
+        """
         ...
 
     def check(self, name: str) -> Checked | None:

@@ -40,7 +40,7 @@ class RecordedEvidence:
 
         Unlearned: in distribution it reaches less than half of the base arm's mean (the cell's first arm), as exact
         match or as 1 - error rate; for measures without a ceiling (losses, BLEU) divergence alone counts. Runs that
-        were interrupted or never started say nothing.
+        were interrupted, never started or are too short to judge say nothing.
         """
         declared = self.index.cell(cell)
         if declared is None:
@@ -48,7 +48,7 @@ class RecordedEvidence:
         found = {}
         threshold = self._least(cell, declared.metric)
         for run in self.index.runs(cell, arm):
-            if run.finished:
+            if run.finished and not run.too_short:
                 reached = self._success(cell, declared.metric, run.metrics)
                 found[run.seed] = run.diverged or (threshold is not None and not reached >= threshold)
             elif run.status == "failed":

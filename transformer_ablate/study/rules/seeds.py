@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from transformer_ablate.config import LEAST_UPDATES
 from transformer_ablate.stats.hypotheses import fisher
 from transformer_ablate.stats.summary import clopper_pearson
 from transformer_ablate.study.claims import Claim, Evidence, Rule, Verdict, at_best
@@ -14,6 +15,7 @@ from transformer_ablate.study.rules.base import LEVEL, MOST, StatisticsAlone, la
 
 # The parts of the in-distribution exact match that an arm keeps or has lost.
 KEPT, LOST = 0.9, 0.5
+LONG = f"that are long enough to judge ({LEAST_UPDATES} updates)"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class FailsMore(StatisticsAlone):
         outcomes = {arm: evidence.outcomes(arm, self.cell) for arm in (self.a, self.b)}
         name = f"share that fails to train on {self.cell}: {self.a} − {self.b}"
         if missing := [arm for arm, seeds in outcomes.items() if not seeds]:
-            return Verdict("not run", name, note=f"no runs of {', '.join(missing)} in {self.cell}")
+            return Verdict("not run", name, note=f"no runs of {', '.join(missing)} in {self.cell} {LONG}")
         (k_a, n_a), (k_b, n_b) = ((sum(seeds.values()), len(seeds)) for seeds in outcomes.values())
         found, n = fisher(k_a, n_a, k_b, n_b), min(n_a, n_b)
         few = found.p_less < LEVEL or k_a <= 0.1 * n_a
@@ -109,11 +111,11 @@ class NeverFails(StatisticsAlone):
         return [(arm, self.cell) for arm in self.arms]
 
     def judge(self, claim: Claim, evidence: Evidence) -> Verdict:
-        outcomes = [evidence.outcomes(arm, self.cell) for arm in self.arms]
+        outcomes = {arm: evidence.outcomes(arm, self.cell) for arm in self.arms}
         name = f"share that fails to train on {self.cell}: {', '.join(self.arms)}"
-        if not all(outcomes):
-            return Verdict("not run", name, note=f"no runs of {', '.join(self.arms)} in {self.cell}")
-        n, k = min(map(len, outcomes)), max(sum(seeds.values()) for seeds in outcomes)
+        if missing := [arm for arm, seeds in outcomes.items() if not seeds]:
+            return Verdict("not run", name, note=f"no runs of {', '.join(missing)} in {self.cell} {LONG}")
+        n, k = min(map(len, outcomes.values())), max(sum(seeds.values()) for seeds in outcomes.values())
         low, high = clopper_pearson(k, n)
         word = ladder(n, k == 0, low > 0.5, k == 0, k == n)
         note = f"at most {k} of {n} seeds fail in an arm"
