@@ -15,9 +15,9 @@ from transformer_ablate.record.records import RunRecord
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.study.declarations import Cell
+from transformer_ablate.study.rules import KEPT
 from transformer_ablate.verdicts.gating import GATE, PASSING_SHARE, gates
 
-KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length
 CLEAREST = 3
 
 

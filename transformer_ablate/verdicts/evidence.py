@@ -56,13 +56,10 @@ class RecordedEvidence:
         return found
 
     def _least(self, cell: str, metric: str) -> float | None:
-        arms = self.index.arms(cell)
         if metric_of(metric).style != "fraction" and metric not in ("per", "edit_distance"):
             return None
-        reached = (
-            [self._success(cell, metric, run.metrics) for run in self.index.finished(cell, arms[0])] if arms else []
-        )
-        finite = [value for value in reached if math.isfinite(value)]
+        runs = [run for arm in self.index.arms(cell)[:1] for run in self.index.finished(cell, arm)]
+        finite = [r for run in runs if math.isfinite(r := self._success(cell, metric, run.metrics))]
         return LEARNT * sum(finite) / len(finite) if finite else None
 
     def _success(self, cell: str, metric: str, metrics: Mapping[str, float]) -> float:

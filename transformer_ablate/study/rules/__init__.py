@@ -6,13 +6,15 @@ is **inconclusive**. An interval without width decides nothing. Exact claims are
 """
 
 from transformer_ablate.study.claims import Rule
-from transformer_ablate.study.rules.base import DECIDING_SEEDS, MOST
+from transformer_ablate.study.rules.base import DECIDING_SEEDS, KEPT, LEVEL, MOST
 from transformer_ablate.study.rules.computed import Bounded, Deterministic, Holds
 from transformer_ablate.study.rules.margins import Beyond, MoreVariance, Within
 from transformer_ablate.study.rules.seeds import AtBest, FailsMore, KeepsTo, NeverFails
 
 __all__ = [
     "DECIDING_SEEDS",
+    "KEPT",
+    "LEVEL",
     "MOST",
     "AtBest",
     "Beyond",

@@ -120,7 +120,7 @@ class Within(StatisticsAlone):
         found = Verdict("inconclusive", str(statistic), summary.mean, summary.low, summary.high, n)
         if summary.mean is None or summary.low is None or summary.high is None or not summary.sd:
             return dataclasses.replace(found, note=_no_width(n))
-        p, margin = tost(values, self.margin).p, self.margin
+        p, margin = tost(values, self.margin), self.margin
         # "Equal" cannot be far from its margin; three margins away is far from equal.
         far = abs(summary.mean) >= INDICATING_MARGINS * margin
         far = far and all(abs(v) > margin and v * values[0] > 0 for v in values)

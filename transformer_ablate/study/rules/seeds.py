@@ -11,10 +11,8 @@ from transformer_ablate.config import LEAST_UPDATES
 from transformer_ablate.stats.hypotheses import fisher
 from transformer_ablate.stats.summary import clopper_pearson
 from transformer_ablate.study.claims import Claim, Evidence, Rule, Verdict, at_best
-from transformer_ablate.study.rules.base import LEVEL, MOST, StatisticsAlone, ladder, seeds_to_decide
+from transformer_ablate.study.rules.base import KEPT, LEVEL, LOST, MOST, StatisticsAlone, ladder, seeds_to_decide
 
-# The parts of the in-distribution exact match that an arm keeps or has lost.
-KEPT, LOST = 0.9, 0.5
 LONG = f"that are long enough to judge ({LEAST_UPDATES} updates)"
 
 
@@ -85,12 +83,12 @@ class FailsMore(StatisticsAlone):
         if missing := [arm for arm, seeds in outcomes.items() if not seeds]:
             return Verdict("not run", name, note=f"no runs of {', '.join(missing)} in {self.cell} {LONG}")
         (k_a, n_a), (k_b, n_b) = ((sum(seeds.values()), len(seeds)) for seeds in outcomes.values())
-        found, n = fisher(k_a, n_a, k_b, n_b), min(n_a, n_b)
-        few = found.p_less < LEVEL or k_a <= 0.1 * n_a
-        word = ladder(n, found.p_greater < LEVEL, few, k_a == n_a and k_b == 0, k_a == 0)
+        (higher, lower), n = fisher(k_a, n_a, k_b, n_b), min(n_a, n_b)
+        few = lower < LEVEL or k_a <= 0.1 * n_a
+        word = ladder(n, higher < LEVEL, few, k_a == n_a and k_b == 0, k_a == 0)
         note = f"{self.a}: {k_a} of {n_a} failed, {self.b}: {k_b} of {n_b}"
         effect = k_a / n_a - k_b / n_b
-        return Verdict(word, name, effect, n=n, p=found.p_greater, n_needed=seeds_to_decide(n), note=note)
+        return Verdict(word, name, effect, n=n, p=higher, n_needed=seeds_to_decide(n), note=note)
 
 
 @dataclass(frozen=True)
