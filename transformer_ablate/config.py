@@ -27,6 +27,8 @@ SMOOTHINGS = ("all", "others", "others-but-pad")
 PEAKS = ("lr", "noam")
 REGIMES = ("parallel", "sequential")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
+# With fewer, nothing can be said of how training went: the protocol's lasting rise of the loss takes as many.
+LEAST_UPDATES = 100
 
 
 def option(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord, StudyRecord
-from transformer_ablate.study.claims import Claim, difference
-from transformer_ablate.study.rules import Beyond, KeepsTo, MoreVariance, Rule, Within
-from transformer_ablate.verdicts.claims import more_seeds, verdicts
+from transformer_ablate.report.claim_words import more_seeds, tally
+from transformer_ablate.study.claims import Claim, Verdict, difference
+from transformer_ablate.study.rules import Beyond, FailsMore, KeepsTo, MoreVariance, NeverFails, Rule, Within
+from transformer_ablate.verdicts.claims import Judged, verdicts
 
 Make = Callable[..., StudyRecord]
 WITH_ROPE = {("x", "u"): "none", ("x", "v"): "rope", ("y", "u"): "none", ("y", "v"): "rope"}
@@ -28,7 +32,7 @@ def note(make_study: Make, rule: Rule, key: str) -> str:
     record = make_study(change=change)
     claim = Claim("id", "a statement", "somebody", "a cell", rule, (difference("rope", "none", key),))
     (row,) = verdicts(Index(dataclasses.replace(record, study=dataclasses.replace(record.study, claims=(claim,)))))
-    return str(row["note"])
+    return row.note
 
 
 @pytest.mark.parametrize(
@@ -69,4 +73,39 @@ def test_other_claims_say_nothing_of_it(make_study: Make, rule: Rule, key: str) 
     ],
 )
 def test_how_many_seeds_would_decide_is_told_while_it_is_a_number_that_one_could_run(n: int | None, told: str) -> None:
-    assert more_seeds({"n_needed": n}) == told
+    assert more_seeds(judged("inconclusive", n_needed=n)) == told
+
+
+@pytest.mark.parametrize("rule", [FailsMore("rope", "none", "copy"), NeverFails(("rope", "none"), "copy")])
+def test_runs_too_short_to_judge_say_nothing_of_failing(make_study: Make, rule: Rule) -> None:
+    def found(updates: int) -> Judged:
+        def change(run: RunRecord) -> RunRecord:
+            curve = {"step": list(range(1, updates + 1)), "nll": [2.9] * updates}
+            return dataclasses.replace(run, curve=curve, metrics={**run.metrics, "diverged": 1.0, "em/1": 0.0})
+
+        record = make_study(change=change)
+        study = dataclasses.replace(record.study, claims=(Claim("id", "it fails", "somebody", "a cell", rule),))
+        (one,) = verdicts(Index(dataclasses.replace(record, study=study)))
+        return one
+
+    assert (found(24).verdict, found(24).n) == ("not run", 0)
+    assert found(24).note == "no runs of rope, none in copy that are long enough to judge (100 updates)"
+    assert found(100).n == 3
+
+
+def judged(word: str, kind: str = "statistical", **found: Any) -> Judged:
+    """A claim whose verdict is this."""
+    claim = Claim("id", "a statement", "somebody", "a cell", Within(0.05), kind=kind, remark="said before")
+    return Judged.of(claim, Verdict(word, "a statistic", **found))
+
+
+def test_verdicts_are_written_and_read_back_whole_and_without_numbers_that_do_not_exist() -> None:
+    one = judged("refuted", effect=math.inf, low=-0.5, high=math.nan, n=8, p=0.25, n_needed=9, note="why")
+    assert (one.effect, one.ci_low, one.ci_high) == (None, -0.5, None)
+    assert Judged.from_row(json.loads(json.dumps(one.row(), allow_nan=False))) == one
+
+
+def test_a_tally_counts_what_was_computed_apart() -> None:
+    found = [judged("refuted"), judged("supported", "exact"), judged("supported"), judged("supported")]
+    assert tally(found) == "2 supported, 1 refuted; by computation: 1 supported"
+    assert tally([]) == "no claims"

@@ -1,4 +1,4 @@
-"""Golden numbers and laws of interquartile means, variance shares and factorial effects."""
+"""Golden numbers and laws of variance shares and factorial effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import stats
 
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.stats.designs import VarianceShares, factorial_effects, variance_shares
-from transformer_ablate.stats.resampling import Interval, interquartile_mean
+from transformer_ablate.stats.resampling import Interval
 
 Array = np.ndarray
 
@@ -21,20 +21,6 @@ Array = np.ndarray
 def as_table(y: Array) -> dict[tuple[str, str], dict[int, float]]:
     """(|A|, |B|, seeds) to cells."""
     return {(f"a{i}", f"b{j}"): dict(enumerate(y[i, j].tolist())) for i, j in np.ndindex(*y.shape[:2])}
-
-
-def test_interquartile_mean_golden() -> None:
-    assert interquartile_mean(range(8)) == 3.5
-    assert interquartile_mean([1e9, 0, 1, 2, 3, 4, 5, -1e9]) == 2.5
-    assert interquartile_mean([1.0, 2.0, 6.0]) == 3.0  # a quarter of three values is none
-    assert interquartile_mean([math.nan, 2.0]) == 2.0
-    assert interquartile_mean([]) is None
-
-
-@settings(deadline=None, max_examples=30)  # the machine is shared
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
-def test_interquartile_mean_is_scipys_trimmed_mean(x: list[float]) -> None:
-    assert interquartile_mean(x) == pytest.approx(float(stats.trim_mean(x, 0.25)), rel=1e-9, abs=1e-6)
 
 
 def test_intervals_without_width_never_decide() -> None:

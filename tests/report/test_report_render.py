@@ -278,3 +278,32 @@ def test_the_clearest_contrasts_come_first_and_failed_arms_are_left_out(make_stu
     assert ["p .0010 after Holm" in told[0], "p .4000 after Holm" in told[1]] == [True, True]
     failed = [{**row, "a": "none"} for row in (large, small)]  # an arm that has not learnt the task
     assert not [line for line in sentences(index, failed)[0][1] if "after Holm" in line]
+
+
+def shortened(run: RunRecord, updates: int, last: float = 2.9) -> RunRecord:
+    """The run as one of so many updates, whose stored metric says that it diverged; ``last`` is its last loss."""
+    nll = [2.9] * (updates - 1) + [last]
+    curve = {"step": list(range(1, updates + 1)), "nll": nll}
+    return dataclasses.replace(run, curve=curve, metrics={**run.metrics, "diverged": 1.0})
+
+
+def test_runs_too_short_to_judge_are_not_called_diverged(make_study: Make) -> None:
+    lengths = {0: (24, 2.9), 1: (99, 2.9), 2: (100, 2.9), 3: (24, math.nan), 4: (24, math.inf)}
+    record = make_study(
+        names=("rope",), cells=("copy",), seeds=lengths,
+        change=lambda run: shortened(run, lengths[run.seed][0], last=lengths[run.seed][1]),
+    )  # fmt: skip
+    assert [run.diverged for run in record.runs] == [False, False, True, True, True]
+    found = {caution.title: caution for caution in warnings(Index(record))}
+    assert found["Runs too short to judge: 2"].items == ["copy: 24 updates (runs: 1)", "copy: 99 updates (runs: 1)"]
+    assert "the machinery works, and nothing else" in found["Runs too short to judge: 2"].text
+    assert len(found["Diverged runs: 3"].items) == 3
+    assert (tally(Index(record))["diverged"], tally(Index(record))["too_short"]) == (3, 2)
+
+
+def test_a_run_whose_training_is_not_measured_is_not_too_short(make_study: Make) -> None:
+    def change(run: RunRecord) -> RunRecord:
+        run = shortened(run, 12)
+        return dataclasses.replace(run, metrics={k: v for k, v in run.metrics.items() if k != "diverged"})
+
+    assert tally(Index(make_study(change=change)))["too_short"] == 0

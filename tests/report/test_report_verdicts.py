@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_ablate.measures.exact import Checked
-from transformer_ablate.study.claims import AtBestSetting, Best, Claim, GapClosed, Minus, Ratio, Value, difference
+from transformer_ablate.study.claims import (
+    AtBestSetting,
+    Best,
+    Claim,
+    GapClosed,
+    InterquartileMean,
+    Minus,
+    Ratio,
+    Value,
+    difference,
+)
 from transformer_ablate.study.rules import (
     AtBest,
     Beyond,
@@ -24,6 +36,7 @@ from transformer_ablate.study.rules import (
     KeepsTo,
     MoreVariance,
     NeverFails,
+    Rule,
     Within,
 )
 from transformer_ablate.verdicts.judge import judge
@@ -373,6 +386,19 @@ def test_statistics_are_computed_seed_by_seed() -> None:
     assert Minus((Value("a", "x/r2/0"), Value("a", "x/r2/9"))).per_seed(evidence) == {}
 
 
+def test_a_mean_of_the_middle_half_leaves_a_quarter_out_at_each_end() -> None:
+    def middle(*x: float) -> dict[int, float]:
+        arms = [Value(str(i), "x/r2/0") for i in range(len(x))]
+        return InterquartileMean(tuple(arms)).per_seed(
+            Stored({(arm.arm, arm.key): {0: v} for arm, v in zip(arms, x, strict=True)})
+        )
+
+    assert middle(*range(8)) == {0: 3.5}
+    assert middle(1e9, 0, 1, 2, 3, 4, 5, -1e9) == {0: 2.5}
+    assert middle(1.0, 2.0, 6.0) == {0: 3.0}  # a quarter of three values is none
+    assert middle(math.nan, 2.0) == {}
+
+
 def crossed_values(seeds: int) -> tuple[dict[tuple[str, str], str], Stored]:
     """Arms p and q by settings x, y, z: the setting moves the metric, the arm hardly does."""
     table = {(row, column): row + column for row in "pq" for column in "xyz"}
@@ -436,3 +462,37 @@ def test_a_gap_that_is_not_there_cannot_be_closed(
     evidence = Stored({(arm, key): {0: value} for arm, value in zip("abc", (start, middle, end), strict=True)})
     found = GapClosed(tuple(Value(arm, key) for arm in "abc"), lower=lower).per_seed(evidence)
     assert found == ({} if closed is None else {0: pytest.approx(closed)})
+
+
+KEEPS, CROSSED = KeepsTo("a", "copy", 2), MoreVariance({("x", "u"): "a", ("x", "v"): "b"}, "copy/em/2")
+
+
+@pytest.mark.parametrize(
+    ("rule", "needs", "by_length", "checks"),
+    [
+        (Beyond(0.1), [], [], []),
+        (Beyond(0.1, counted=True), [], [("a", "g2p"), ("b", "g2p")], []),
+        (Within(0.1), [], [], []),
+        (KEEPS, [("a", "copy")], [("a", "copy")], []),
+        (CROSSED, [("a", "copy"), ("b", "copy")], [("a", "copy"), ("b", "copy")], []),
+        (FailsMore("a", "b", "deep"), [("a", "deep"), ("b", "deep")], [], []),
+        (NeverFails(("a", "c"), "deep"), [("a", "deep"), ("c", "deep")], [], []),
+        (Deterministic(1.0), [], [], []),
+        (Holds("theorem"), [], [], ["theorem"]),
+        (Bounded("bound"), [], [], ["bound"]),
+        (
+            AtBest({"a": Holds("theorem"), "b": FailsMore("c", "b", "deep")}, "deep/valid_nll"),
+            [("a", "deep"), ("b", "deep"), ("c", "deep")], [], ["theorem"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_says_what_it_reads_and_what_it_is_about(
+    rule: Rule, needs: list[Any], by_length: list[Any], checks: list[str]
+) -> None:
+    of = claim(rule, difference("a", "b", "g2p/nll/test"))
+    assert (list(rule.needs(of)), list(rule.by_length(of)), list(rule.checks())) == (needs, by_length, checks)
+
+
+def test_what_a_study_declares_is_imported_without_what_judges_it() -> None:
+    code = "import sys, transformer_ablate.study.rules; print({'torch', 'scipy.stats'} & sys.modules.keys() or '-')"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "-\n"

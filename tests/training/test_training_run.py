@@ -258,7 +258,7 @@ def test_a_loss_that_is_no_number_ends_the_run_as_diverged(tmp_path: Path) -> No
 
 def test_a_rate_far_too_high_counts_as_diverged(tmp_path: Path) -> None:
     recorder = CurveRecorder(every=5)
-    fit(recipe(train__lr=1e4, train__warmup_steps=0, train__max_steps=40), tmp_path, recorder)
+    fit(recipe(train__lr=1e4, train__warmup_steps=0, train__max_steps=100), tmp_path, recorder)
     assert diverged(recorder.curve.columns["nll"], 20)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer_ablate.config import LEAST_UPDATES
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.evaluation import Evaluation
 
 # Single batches are noisy: thresholds and the final loss are read off a running mean over this many updates.
 SMOOTHING = 20
-RISE_NATS, RISE_STEPS = 1.0, 100
+RISE_NATS = 1.0
 
 
 def running_mean(values: Sequence[float], width: int = SMOOTHING) -> NDArray[np.float64]:
@@ -28,8 +29,7 @@ def diverged(nll: Sequence[float], vocabulary_size: int) -> bool:
     """The protocol's rule: a loss that is no number, or a final loss > .9 ln V, or a lasting rise.
 
     A lasting rise is a running mean more than 1 nat above its own running minimum for 100 updates on end. Fewer
-    updates than the running mean covers have no final loss (speed is all that such runs are for): there a loss that is
-    no number alone counts.
+    updates than that are too few to judge by: there a loss that is no number alone counts.
 
     Args:
         nll: training loss at each update, nats/token.
@@ -37,7 +37,7 @@ def diverged(nll: Sequence[float], vocabulary_size: int) -> bool:
     """
     if not np.isfinite(nll).all():
         return True
-    if len(nll) < SMOOTHING:
+    if len(nll) < LEAST_UPDATES:
         return False
     smooth = running_mean(nll)
     if smooth[-1] > 0.9 * math.log(vocabulary_size):
@@ -47,7 +47,7 @@ def diverged(nll: Sequence[float], vocabulary_size: int) -> bool:
     for high in above:
         run = run + 1 if high else 0
         longest = max(longest, run)
-    return longest >= RISE_STEPS
+    return longest >= LEAST_UPDATES
 
 
 def first_below(smooth: NDArray[np.float64], bound: float) -> float:

@@ -46,5 +46,5 @@ SIZE = Family("size", "size", "", (
 STATUS = Family("status", "convergence", "", (
     Metric("diverged", "Diverged", "lower", "fraction",
            "1 where the loss was not finite, ended above .9 ln V, or rose by more than 1 nat above its minimum for 100 "
-           "steps."),
+           "steps; of fewer than 100 updates only the first is said."),
 ))  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from transformer_ablate.config import LEAST_UPDATES
 from transformer_ablate.study.declarations import USUAL_MEASURES, Study
 
 if TYPE_CHECKING:
@@ -119,8 +120,19 @@ class RunRecord(Result):
 
     @property
     def diverged(self) -> bool:
-        """Whether training diverged by the protocol's rule (metric ``diverged`` is 1)."""
-        return bool(self.metrics.get("diverged", 0.0))
+        """Whether training diverged by the protocol's rule (metric ``diverged`` is 1) and was long enough to tell."""
+        return bool(self.metrics.get("diverged", 0.0)) and not self.too_short
+
+    @property
+    def updates(self) -> int:
+        """Updates that it was trained for; 0 without a curve."""
+        return int(max(self.curve.get("step", ()), default=0))
+
+    @property
+    def too_short(self) -> bool:
+        """Whether it made too few updates to say that training diverged; a loss that is no number says so at once."""
+        judged = "diverged" in self.metrics and 0 < self.updates < LEAST_UPDATES
+        return judged and all(map(math.isfinite, self.curve["nll"]))
 
 
 @dataclass(frozen=True)

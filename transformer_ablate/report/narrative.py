@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from transformer_ablate.config import LEAST_UPDATES
 from transformer_ablate.metrics.catalogue import metric_of
 from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Bucket, Index
@@ -15,14 +16,14 @@ from transformer_ablate.report.blocks import Caution
 from transformer_ablate.report.tables import mean_and_half_width
 from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.study.declarations import Cell
+from transformer_ablate.study.rules import KEPT
 from transformer_ablate.verdicts.gating import GATE, PASSING_SHARE, gates
 
-KEPT = 0.9  # of its in-distribution exact match is what an arm must keep to reach a length
 CLEAREST = 3
 
 
 def tally(index: Index) -> dict[str, int]:
-    """Planned runs by outcome. ``diverged`` counts finished runs that diverged; they are among ``finished`` too."""
+    """Planned runs by outcome. ``diverged`` and ``too_short`` to judge are among ``finished`` too."""
     runs = index.record.runs
     status = Counter(r.status for r in runs)
     names = ("finished", "failed", "interrupted", "missing")
@@ -30,6 +31,7 @@ def tally(index: Index) -> dict[str, int]:
         "planned": len(runs),
         **{name: status[name] for name in names},
         "diverged": sum(r.diverged for r in runs),
+        "too_short": sum(r.too_short for r in runs),
         "seeds": len({r.seed for r in runs}),
     }
 
@@ -46,6 +48,12 @@ def warnings(index: Index) -> list[Caution]:
     if diverged:
         text = "Their values stay in the means and intervals, unless they are not finite."
         found.append(Caution(f"Diverged runs: {len(diverged)}", text, diverged))
+    short = Counter((r.cell, r.updates) for r in runs if r.too_short)
+    if short:
+        text = f"Fewer than {LEAST_UPDATES} updates cannot tell whether training fails, nor what an arm can learn: "
+        text += "runs as short as those of smoke show that the machinery works, and nothing else."
+        items = [f"{cell}: {updates} updates (runs: {count})" for (cell, updates), count in short.items()]
+        found.append(Caution(f"Runs too short to judge: {short.total()}", text, items))
     if odd := _not_finite(index):
         text = "They are left out of means and intervals and counted in each table's tips."
         found.append(Caution("Values that are not finite", text, odd))

@@ -18,10 +18,11 @@ from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import StudyRecord
 from transformer_ablate.report import narrative, study_tables
 from transformer_ablate.report.blocks import Section, Text
+from transformer_ablate.report.claim_words import tally
 from transformer_ablate.report.figures import draw
 from transformer_ablate.report.sections import RECOMMENDED, VERDICTS_EXPLAINED, Told, sections, title_of
 from transformer_ablate.report.tables import latex, long_table, results
-from transformer_ablate.verdicts import claims
+from transformer_ablate.verdicts.claims import Judged, verdicts
 from transformer_ablate.verdicts.recommended import as_config, recommended
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -38,9 +39,10 @@ def write_report(record: StudyRecord, directory: Path) -> Path:
         OSError: where ``directory`` cannot be written.
     """
     index = Index(record)
-    found = results(index) | {"tally": narrative.tally(index)}
+    judged = verdicts(index)
+    found = results(index, judged) | {"tally": narrative.tally(index)}
     steps = record.study.steps
-    told = Told(index, found, draw(index), recommended(index, steps) if steps is not None else None)
+    told = Told(index, found, judged, draw(index), recommended(index, steps) if steps is not None else None)
     for drawing in told.drawings:
         _write(directory / "figures" / f"{drawing.name}.svg", drawing.svg)
         _write(directory / "figures" / f"{drawing.name}.png", drawing.png)
@@ -65,14 +67,18 @@ def write_overview(folder: Path) -> Path:
     page, found = folder / "index.html", {}
     for file in sorted(folder.glob("*/results.json")):
         found[file.parent] = json.loads(file.read_text("utf-8"))
-    judged = [(title_of(results["study"]), results["claims"]) for results in found.values() if results["claims"]]
-    every = [row for _, rows in judged for row in rows]
-    said = f"{claims.tally(every)}. Verdicts are computed from the stored per-seed values and each claim's rule, "
+    judged = [
+        (title_of(results["study"]), [Judged.from_row(row) for row in results["claims"]])
+        for results in found.values()
+        if results["claims"]
+    ]
+    every = [one for _, claims in judged for one in claims]
+    said = f"{tally(every)}. Verdicts are computed from the stored per-seed values and each claim's rule, "
     said += "declared beforehand unless a note of its study says that it was changed. Effects are followed by their "
     said += "95 % interval."
     told = [Section("Claims", [Text(said), Text(VERDICTS_EXPLAINED, soft=True)], level=1)]
     told += [
-        Section(title, [table]) for title, rows in judged if (table := study_tables.claims_table(rows)) is not None
+        Section(title, [table]) for title, claims in judged if (table := study_tables.claims_table(claims)) is not None
     ]
     _write(folder / "claims.md", markdown(told))
     cards = [_card(where, results, page) for where, results in found.items()]
@@ -81,15 +87,17 @@ def write_overview(folder: Path) -> Path:
 
 def _card(folder: Path, results: dict[str, Any], page: Path) -> dict[str, str]:
     """What the overview says of one study."""
-    tally, figures = results["tally"], sorted((folder / "figures").glob("*-metric.png"))
-    counts = [f"{tally['finished']} of {tally['planned']} runs finished", f"{tally['failed']} failed"]
-    counts += [f"{tally[name]} {name}" for name in ("interrupted", "missing") if tally[name]]
-    seeds = f"{tally['seeds']} seed{'' if tally['seeds'] == 1 else 's'}"
-    told = f"Preset {results['preset']}; {seeds}; {', '.join(counts)}, {tally['diverged']} diverged. "
+    counted, figures = results["tally"], sorted((folder / "figures").glob("*-metric.png"))
+    counts = [f"{counted['finished']} of {counted['planned']} runs finished", f"{counted['failed']} failed"]
+    counts += [f"{counted[name]} {name}" for name in ("interrupted", "missing") if counted[name]]
+    counts += [f"{counted['diverged']} diverged"]
+    counts += [f"{n} too short to judge"] if (n := counted.get("too_short")) else []
+    seeds = f"{counted['seeds']} seed{'' if counted['seeds'] == 1 else 's'}"
+    told = f"Preset {results['preset']}; {seeds}; {', '.join(counts)}. "
     return {
         "title": title_of(results["study"]),
         "question": results["question"],
-        "counts": f"{told}Claims: {claims.tally(results['claims'])}.",
+        "counts": f"{told}Claims: {tally([Judged.from_row(row) for row in results['claims']])}.",
         "link": _link(folder / "report.html", page),
         "thumbnail": _link(figures[0], page) if figures else "",
     }

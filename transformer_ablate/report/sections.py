@@ -9,11 +9,11 @@ from typing import Any
 
 from transformer_ablate.metrics.catalogue import metric_of, titled_groups
 from transformer_ablate.record.index import Index
-from transformer_ablate.report import narrative, study_tables, text_tables, views
+from transformer_ablate.report import claim_words, narrative, study_tables, text_tables, views
 from transformer_ablate.report.blocks import Block, Bullets, Command, Details, Link, Picture, Section, Table, Text
 from transformer_ablate.report.figures import Drawing
 from transformer_ablate.study.declarations import Cell
-from transformer_ablate.verdicts import claims
+from transformer_ablate.verdicts.claims import Judged
 from transformer_ablate.verdicts.recommended import Recommended
 
 RECOMMENDED = "recommended.yaml"
@@ -48,12 +48,14 @@ class Told:
     Attributes:
         index: of the study's record.
         results: the content of ``results.json``.
+        judged: the study's claims with their verdicts.
         drawings: the study's figures.
         advice: the recommended recipe; None for none.
     """
 
     index: Index
     results: Mapping[str, Any]
+    judged: Sequence[Judged] = ()
     drawings: Sequence[Drawing] = ()
     advice: Recommended | None = None
 
@@ -68,6 +70,7 @@ def head(told: Told) -> Iterable[Section]:
     record, tally = told.index.record, narrative.tally(told.index)
     seeds = f"{tally['seeds']} seed{'' if tally['seeds'] == 1 else 's'}"
     counts = [f"{tally[name]} {name}" for name in ("failed", "interrupted", "diverged", "missing")]
+    counts += [f"{tally['too_short']} too short to judge"] if tally["too_short"] else []
     runs = f"{tally['finished']} of {tally['planned']} runs finished, {', '.join(counts)}"
     blocks: list[Block] = [Text(record.study.question), Text(f"Preset {record.preset}; {seeds}; {runs}.", soft=True)]
     yield Section(title_of(record.study.name), [*blocks, *narrative.warnings(told.index)], level=1)
@@ -85,10 +88,9 @@ def what_came_out(told: Told) -> Iterable[Section]:
 
 def claimed(told: Told) -> Iterable[Section]:
     """The claims with their verdicts."""
-    rows = told.results["claims"]
-    if table := study_tables.claims_table(rows):
-        said = f"{claims.tally(rows)}. A verdict is a function of the stored values and the claim's rule, declared "
-        said += "beforehand unless a note of the study says that it was changed."
+    if table := study_tables.claims_table(told.judged):
+        said = f"{claim_words.tally(told.judged)}. A verdict is a function of the stored values and the claim's "
+        said += "rule, declared beforehand unless a note of the study says that it was changed."
         yield Section("Claims", [Text(said), Text(VERDICTS_EXPLAINED, soft=True), table])
 
 

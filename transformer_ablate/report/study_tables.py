@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from transformer_ablate.metrics.catalogue import MISSING, metric_of
 from transformer_ablate.record.index import Index
 from transformer_ablate.report.blocks import Entry, Table
+from transformer_ablate.report.claim_words import figures, more_seeds, remark
 from transformer_ablate.report.views import contrast_metric, p_text, signed
 from transformer_ablate.stats.designs import factorial_effects
-from transformer_ablate.verdicts.claims import figures, more_seeds, remark
+from transformer_ablate.verdicts.claims import Judged
 from transformer_ablate.verdicts.pareto import pareto_front, split
 
 
@@ -41,21 +41,15 @@ def effects_tables(index: Index) -> list[Table]:
     return tables
 
 
-def claims_table(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+def claims_table(claims: Sequence[Judged]) -> Table | None:
     """The claims of one study for its page."""
-    if not rows:
+    if not claims:
         return None
     header = ("Claim", "Statement", "Tested on", "Verdict", "Effect", "n", "Rule", "Remark")
     lines = []
-    for row in rows:
-        texts = [
-            row["id"],
-            f"{row['statement']} ({row['source']})",
-            row["cell"],
-            row["verdict"] + more_seeds(row),
-            figures(row),
-        ]
-        lines.append([*map(Entry, texts), Entry(str(row["n"])), Entry(row["rule"]), Entry(remark(row))])
+    for one in claims:
+        told = (one.id, f"{one.statement} ({one.source})", one.cell, one.verdict + more_seeds(one), figures(one))
+        lines.append([Entry(text) for text in (*told, str(one.n), one.rule, remark(one))])
     return Table("Claims and what the stored values say of them", [Entry(h) for h in header], lines, "words")
 
 

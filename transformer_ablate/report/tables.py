@@ -13,7 +13,7 @@ from transformer_ablate.metrics.key import Key
 from transformer_ablate.record.index import Index
 from transformer_ablate.record.records import RunRecord
 from transformer_ablate.stats.summary import Summary, holm, paired_difference
-from transformer_ablate.verdicts.claims import verdicts
+from transformer_ablate.verdicts.claims import Judged
 
 NO_VERDICT = "all seeds equal: the interval has no width and carries no verdict"
 COLLAPSED = "°"
@@ -24,12 +24,15 @@ LATEX_SIGNS = str.maketrans({
 })  # fmt: skip
 
 
-def results(index: Index) -> dict[str, Any]:
+def results(index: Index, judged: Sequence[Judged] = ()) -> dict[str, Any]:
     """The content of ``results.json``: strictly valid JSON, in which a number that does not exist is null with a note.
 
     ``metrics`` maps ``CELL/METRIC[/BUCKET]`` to mean, 95 % t-interval, n and the per-seed ``values`` (aligned with
     ``seeds``; null where not finite). ``failed`` lists every planned run without a result, with its status. ``base``,
     ``parameters`` and ``flops`` are those of the arm's first cell; ``cells`` has them for each.
+
+    Args:
+        judged: the study's claims with their verdicts.
     """
     record = index.record
     return {
@@ -40,7 +43,7 @@ def results(index: Index) -> dict[str, Any]:
         "variants": {name: _variant(index, name) for name in index.arms()},
         "skipped": [{"name": name, "reason": reason} for name, reason in record.skipped],
         "contrasts": contrasts(index),
-        "claims": verdicts(index),
+        "claims": [one.row() for one in judged],
     }
 
 

@@ -122,8 +122,8 @@ def gate_table(index: Index, cell: Cell) -> Table | None:
     """The gates with their Clopper–Pearson intervals."""
     rows = []
     for gate in gates(index, cell):
-        interval = clopper_pearson(gate.k, gate.n)
-        bounds = MISSING if interval is None else f"[{interval[0]:.3f}, {interval[1]:.3f}]"
+        low, high = clopper_pearson(gate.k, gate.n)
+        bounds = f"[{low:.3f}, {high:.3f}]" if gate.n else MISSING
         rows.append([gate.variant, f"{gate.k}/{gate.n}", bounds, gate.state])
     caption = f"In-distribution gate: seeds with exact match ≥ {GATE:g} at or below the longest training length"
     return table(caption, ["Variant", "Seeds", "95 % interval", "State"], rows) if rows else None

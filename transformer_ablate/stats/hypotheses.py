@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from scipy import optimize, stats
+import scipy
 
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.stats.summary import CONFIDENCE, summarise
@@ -20,94 +19,49 @@ LEVEL = 1 - CONFIDENCE
 LARGE_N = 10_000
 
 
-@dataclass(frozen=True)
-class Equivalence:
-    """Two one-sided tests of "the mean difference lies within ± margin".
+def tost(differences: Iterable[float], margin: float) -> float | None:
+    """The larger p of two one-sided paired t-tests of "the mean difference is within ± margin" (Schuirmann 1987).
 
-    Attributes:
-        n: finite differences.
-        mean: None where n is 0.
-        low, high: two-sided 90 % t-interval of the mean; None where n < 2. It lies within ± margin just where p < .05.
-        p: the larger of the two one-sided p; None where n < 2 or all differences are equal.
-        margin: as declared.
-        excluded: differences that were NaN or infinite.
-    """
-
-    n: int
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    margin: float
-    excluded: int = 0
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether both tests reject at 5 %; never where the interval has no width."""
-        return self.p is not None and self.p < LEVEL
-
-
-@dataclass(frozen=True)
-class FisherTest:
-    """Fisher's exact test of two success rates; every field is None where one side has no seeds.
-
-    Attributes:
-        difference: rate of a minus rate of b.
-        p: two-sided.
-        p_greater, p_less: one-sided, for "the rate of a is the higher" and "the lower".
-    """
-
-    difference: float | None
-    p: float | None
-    p_greater: float | None
-    p_less: float | None
-
-
-def tost(differences: Iterable[float], margin: float) -> Equivalence:
-    """Equivalence by two one-sided paired t-tests (Schuirmann 1987).
+    It is below .05 just where the two-sided 90 % t-interval of the mean lies within ± margin.
 
     Args:
-        differences: a − b, one a seed.
+        differences: a − b, one a seed; those that are not finite are left out.
         margin: largest difference that counts as none, in the metric's unit; declared before the runs.
+
+    Returns:
+        None with fewer than 2 differences, or where all are equal.
 
     Raises:
         ConfigError: the margin is not a positive finite number.
     """
     if not (math.isfinite(margin) and margin > 0):
         raise ConfigError("margin", margin, "a positive number, in the metric's unit")
-    given = [float(d) for d in differences]
-    scale = max([margin, *(abs(d) for d in given if math.isfinite(d))])
-    summary = summarise(given, scale)
-    n, mean, sd = summary.n, summary.mean, summary.sd
-    if mean is None or sd is None:
-        return Equivalence(n, mean, None, None, None, margin, summary.excluded)
-    if summary.zero_width:
-        return Equivalence(n, mean, mean, mean, None, margin, summary.excluded)
-    se = sd / math.sqrt(n)
-    half = float(stats.t.ppf(1 - LEVEL, n - 1)) * se
+    finite = [float(d) for d in differences if math.isfinite(d)]
+    summary = summarise(finite, max([margin, *map(abs, finite)]))
+    if summary.mean is None or not summary.sd:
+        return None
     # |mean| picks the bound that is nearer, whose p is the larger one.
-    p = float(stats.t.sf((margin - abs(mean)) / se, n - 1))
-    return Equivalence(n, mean, mean - half, mean + half, p, margin, summary.excluded)
+    t = (margin - abs(summary.mean)) / (summary.sd / math.sqrt(summary.n))
+    return float(scipy.stats.t.sf(t, summary.n - 1))
 
 
-def fisher(k_a: int, n_a: int, k_b: int, n_b: int) -> FisherTest:
+def fisher(k_a: int, n_a: int, k_b: int, n_b: int) -> tuple[float, float]:
     """Exact test of k_a successes in n_a seeds against k_b in n_b, given both margins (Fisher 1935).
 
     Conservative: with 8 seeds a side a true 5 % test would reject more often than this one does.
 
+    Returns:
+        the one-sided p of "the rate of a is the higher" and of "the lower".
+
     Raises:
-        ConfigError: a count is not between 0 and its number of seeds.
+        ConfigError: a side has no seeds, or a count is not between 0 and its number of seeds.
     """
     for side, k, n in (("a", k_a, n_a), ("b", k_b, n_b)):
-        if not 0 <= k <= n:
-            raise ConfigError(f"k_{side}", k, f"0 to n_{side} = {n}")
-    if n_a == 0 or n_b == 0:
-        return FisherTest(None, None, None, None)
+        if n < 1 or not 0 <= k <= n:
+            raise ConfigError(f"k_{side}", k, f"0 to n_{side} = {n}, of at least 1")
     table = [[k_a, n_a - k_a], [k_b, n_b - k_b]]
-    p, greater, less = (
-        float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("two-sided", "greater", "less")
-    )
-    return FisherTest(k_a / n_a - k_b / n_b, p, greater, less)
+    higher, lower = (scipy.stats.fisher_exact(table, alternative=side).pvalue for side in ("greater", "less"))
+    return float(higher), float(lower)
 
 
 def paired_power(n: int, effect: float) -> float:
@@ -119,19 +73,10 @@ def paired_power(n: int, effect: float) -> float:
     """
     if n < 2:
         raise ConfigError("n", n, "at least 2 pairs")
-    critical = float(stats.t.ppf(1 - LEVEL / 2, n - 1))
+    critical = float(scipy.stats.t.ppf(1 - LEVEL / 2, n - 1))
     shift = abs(effect) * math.sqrt(n)
     # The lower tail as the mirrored distribution's upper one: scipy's cdf is NaN for some large shifts, its sf is not.
-    return float(stats.nct.sf(critical, n - 1, shift) + stats.nct.sf(critical, n - 1, -shift))
-
-
-def detectable_effect(n: int, power: float = 0.8) -> float:
-    """Smallest effect that n pairs find with this power (5 %, two-sided), in standard deviations of the differences."""
-    _check_power(power)
-    high = 1.0
-    while paired_power(n, high) < power:
-        high *= 2
-    return float(optimize.brentq(lambda effect: paired_power(n, effect) - power, 0.0, high))
+    return float(scipy.stats.nct.sf(critical, n - 1, shift) + scipy.stats.nct.sf(critical, n - 1, -shift))
 
 
 def n_needed(sd: float, effect: float, power: float = 0.8) -> int | None:
@@ -144,19 +89,15 @@ def n_needed(sd: float, effect: float, power: float = 0.8) -> int | None:
     Returns:
         None where no number decides: no effect, or differences that do not vary or are not finite.
     """
-    _check_power(power)
+    if not 0.5 <= power < 1:
+        raise ConfigError("power", power, "at least .5 and below 1")
     if not (math.isfinite(sd) and math.isfinite(effect)) or sd <= 0 or effect == 0:
         return None
     size = abs(effect) / sd
-    n = math.ceil(((stats.norm.ppf(1 - LEVEL / 2) + stats.norm.ppf(power)) / size) ** 2)
+    n = math.ceil(((scipy.stats.norm.ppf(1 - LEVEL / 2) + scipy.stats.norm.ppf(power)) / size) ** 2)
     if n >= LARGE_N:
         return n
     n = max(2, n)  # normal theory ends two or three pairs below the answer
     while paired_power(n, size) < power:
         n += 1
     return n
-
-
-def _check_power(power: float) -> None:
-    if not 0.5 <= power < 1:
-        raise ConfigError("power", power, "at least .5 and below 1")

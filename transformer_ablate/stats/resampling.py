@@ -1,14 +1,13 @@
-"""The interquartile mean, and the jackknife, for statistics that are no mean over seeds."""
+"""The jackknife, for statistics that are no mean over seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from transformer_ablate.stats.summary import CONFIDENCE, SAME
 
@@ -53,17 +52,7 @@ def jackknife_interval(estimate: float, left_out: Floats, bounds: tuple[float, f
     """
     n = len(left_out)
     se = math.sqrt((n - 1) / n * float(((left_out - left_out.mean()) ** 2).sum()))
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * se
+    half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * se
     if half <= SAME * max(abs(b) for b in bounds):
         return Interval(n, estimate, estimate, estimate, excluded)
     return Interval(n, estimate, max(estimate - half, bounds[0]), min(estimate + half, bounds[1]), excluded)
-
-
-def interquartile_mean(values: Sequence[float] | Floats) -> float | None:
-    """Mean of the middle half: a quarter, rounded down, is cut at each end (Agarwal et al. 2021, section 4.3).
-
-    None where there are no finite values; those that are not finite are left out.
-    """
-    x = np.asarray(values, dtype=np.float64)
-    x = x[np.isfinite(x)]
-    return float(np.sort(x)[x.size // 4 : x.size - x.size // 4].mean()) if x.size else None

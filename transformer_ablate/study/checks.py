@@ -60,10 +60,7 @@ def check_test_sets(study: Study, cell: str, names: Sequence[str]) -> None:
 
 def exact_checks(study: Study) -> Iterator[tuple[str, str]]:
     """Where an exact check is named, and its name (the checks themselves are slow to import)."""
-    for claim in study.claims:
-        for rule in _within(claim.rule):
-            if hasattr(rule, "check"):
-                yield f"claim {claim.id!r}: check", rule.check
+    yield from ((f"claim {claim.id!r}: check", name) for claim in study.claims for name in claim.rule.checks())
 
 
 def _named(study: Study) -> Iterator[Named]:
@@ -85,8 +82,7 @@ def _named(study: Study) -> Iterator[Named]:
 
 def _named_by(claim: Claim) -> Iterator[Named]:
     where = f"claim {claim.id!r}"
-    if hasattr(claim.rule, "needs"):
-        yield from ((where, arm, cell) for arm, cell in claim.rule.needs(claim))
+    yield from ((where, arm, cell) for arm, cell in claim.rule.needs(claim))
     for statistic in (*claim.statistics, *(statistic for statistic, _ in claim.learnt)):
         yield from ((where, arm, cell) for arm, cell in statistic.needs())
     for part in (claim.rule, *claim.statistics, *(statistic for statistic, _ in claim.learnt)):

@@ -1,8 +1,7 @@
 """Claims as data: what is said about the Transformer, and which number, computed seed by seed, speaks to it.
 
 A claim names statistics (a number for each seed, made from the arms' stored values) and a rule that turns them into a
-verdict (:mod:`transformer_ablate.study.rules`, :mod:`transformer_ablate.verdicts.judge`). Nothing else goes
-into a verdict.
+verdict (:mod:`transformer_ablate.study.rules`). Nothing else goes into a verdict.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import scipy
 
 from transformer_ablate.metrics.key import Key
 
 if TYPE_CHECKING:
     from transformer_ablate.measures.exact import Checked
-    from transformer_ablate.study.rules import Rule
 
 VERDICTS = ("supported", "indicated", "inconclusive", "counter-indicated", "refuted", "not run")
 
@@ -35,7 +34,10 @@ class Evidence(Protocol):
         ...
 
     def outcomes(self, arm: str, cell: str) -> Mapping[int, bool]:
-        """Seed to whether the run failed to train: it ended without a result, diverged, or did not learn."""
+        """Seed to whether the run failed to train: it ended without a result, diverged, or did not learn.
+
+        Without the seeds of which that cannot be said.
+        """
         ...
 
     def check(self, name: str) -> Checked | None:
@@ -56,6 +58,35 @@ class Statistic(Protocol):
 
     def told(self, evidence: Evidence) -> str:
         """What it chose on the way, in words; empty where there is nothing to choose."""
+        ...
+
+
+class Rule(Protocol):
+    """What decides a claim; :mod:`transformer_ablate.study.rules` has them."""
+
+    @property
+    def margin(self) -> float | None:
+        """The margin declared beforehand; None where the rule has none."""
+        ...
+
+    def words(self) -> str:
+        """The rule, for readers."""
+        ...
+
+    def judge(self, claim: Claim, evidence: Evidence) -> Verdict:
+        """What follows from the claim's statistics, and from whatever else the rule reads."""
+        ...
+
+    def needs(self, claim: Claim) -> Iterable[tuple[str, str]]:
+        """Arms and cells that it reads besides the claim's statistics."""
+        ...
+
+    def by_length(self, claim: Claim) -> Iterable[tuple[str, str]]:
+        """Arms and cells whose exact match over lengths it is about: what they learnt within N stands beside it."""
+        ...
+
+    def checks(self) -> Iterable[str]:
+        """Names of the exact checks that it asks for."""
         ...
 
 
@@ -143,13 +174,12 @@ class Mean(_Composed):
 
 @dataclass(frozen=True)
 class InterquartileMean(_Composed):
-    """The mean of the middle half of several statistics (Agarwal et al. 2021)."""
+    """The mean of the middle half of several statistics: a quarter, rounded down, is cut at each end (Agarwal et al.
+    2021, section 4.3).
+    """
 
     def _combine(self, x: np.ndarray) -> float:
-        from transformer_ablate.stats.resampling import interquartile_mean  # scipy is slow to import
-
-        found = interquartile_mean(x)
-        return math.nan if found is None else found
+        return float(scipy.stats.trim_mean(x, 0.25))
 
     def __str__(self) -> str:
         return self._named("IQM")

@@ -18,5 +18,5 @@ def run_checks(claims: Sequence[Claim], bases: Mapping[str, Mapping[str, Any]]) 
         bases: the base recipe of each of its cells, as flat fields.
     """
     recipes = {cell: Recipe().replace(fields) for cell, fields in bases.items()}
-    names = dict.fromkeys(name for claim in claims if (name := getattr(claim.rule, "check", None)))
+    names = dict.fromkeys(name for claim in claims for name in claim.rule.checks())
     return {name: CHECKS[name](recipes) for name in names}

@@ -1,34 +1,76 @@
-"""Claims with their verdicts: for ``results.json``, for the page, and ``claims.md`` over all studies of a preset."""
+"""The claims of a study with their verdicts, as they are told and written."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from transformer_ablate.metrics.catalogue import MISSING
 from transformer_ablate.record.index import Index
-from transformer_ablate.study.claims import VERDICTS, Claim, Verdict
-from transformer_ablate.study.rules import Beyond, KeepsTo, MoreVariance
+from transformer_ablate.study.claims import Claim, Verdict
 from transformer_ablate.verdicts.evidence import RecordedEvidence
 from transformer_ablate.verdicts.gating import GATE, gates
 from transformer_ablate.verdicts.judge import judge
 
-# Past so many the effect is the margin itself, and the number of seeds says nothing.
-MANY_SEEDS = 1_000
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim and its verdict: an entry of ``claims`` in ``results.json``, whose keys are the fields in this order.
+
+    Attributes: see :class:`~transformer_ablate.study.claims.Claim` and
+        :class:`~transformer_ablate.study.claims.Verdict`; ``verdict`` is the verdict's word, ``ci_low`` and ``ci_high``
+        its interval, ``rule`` the claim's rule in words. Numbers that do not exist or are not finite are None.
+    """
+
+    id: str
+    kind: str
+    statement: str
+    source: str
+    cell: str
+    verdict: str
+    statistic: str
+    effect: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    p: float | None
+    margin: float | None
+    rule: str
+    n_needed: int | None
+    note: str
+    remark: str
+
+    @classmethod
+    def of(cls, claim: Claim, found: Verdict) -> Judged:
+        """A claim and what was found of it."""
+        about = (claim.id, claim.kind, claim.statement, claim.source, claim.cell, found.word, found.statistic)
+        numbers = (_finite(found.effect), _finite(found.low), _finite(found.high), found.n, _finite(found.p))
+        return cls(*about, *numbers, claim.rule.margin, claim.rule.words(), found.n_needed, found.note, claim.remark)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Judged:
+        """What a ``results.json`` holds of it."""
+        return cls(**{field.name: row[field.name] for field in dataclasses.fields(cls)})
+
+    def row(self) -> dict[str, Any]:
+        """For ``results.json``."""
+        return dataclasses.asdict(self)
 
 
-def verdicts(index: Index) -> list[dict[str, Any]]:
-    """The ``claims`` of ``results.json``: each claim of the study with what its numbers say."""
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def verdicts(index: Index) -> list[Judged]:
+    """Each claim of the study with what its numbers say."""
     evidence = RecordedEvidence(index)
     found = []
     for claim in index.record.study.claims:
         verdict = judge(claim, evidence, index.record.cuda)
         notes = (verdict.note, "" if verdict.word == "not run" else _ungated(claim, index))
-        found.append(_row(claim, dataclasses.replace(verdict, note="; ".join(filter(None, notes)))))
+        found.append(Judged.of(claim, dataclasses.replace(verdict, note="; ".join(filter(None, notes)))))
     return found
 
 
@@ -38,7 +80,7 @@ def _ungated(claim: Claim, index: Index) -> str:
     The verdict is on all seeds, as the protocol wants it; that an arm's seeds fail within N already belongs beside it.
     """
     told = []
-    for arm, name in dict.fromkeys(_by_length(claim)):
+    for arm, name in dict.fromkeys(claim.rule.by_length(claim)):
         cell = index.cell(name)
         if cell is None or not any(bucket.ratio > 1 for bucket in index.buckets(name, cell.metric)):
             continue
@@ -46,91 +88,3 @@ def _ungated(claim: Claim, index: Index) -> str:
             f"{arm} {g.k} of {g.n}" for g in gates(index, cell) if g.variant == arm and g.n and g.state != "learned"
         ]
     return f"seeds with EM of at least {GATE:g} within N: {', '.join(told)}" if told else ""
-
-
-def _by_length(claim: Claim) -> list[tuple[str, str]]:
-    """Arms and cells of a claim on exact match or on lengths."""
-    rule = claim.rule
-    if isinstance(rule, KeepsTo):
-        return [(rule.arm, rule.cell)]
-    if isinstance(rule, MoreVariance):
-        return [(arm, rule.key.partition("/")[0]) for arm in rule.table.values()]
-    if isinstance(rule, Beyond) and rule.counted:
-        return [need for statistic in claim.statistics for need in statistic.needs()]
-    return []
-
-
-def _row(claim: Claim, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "id": claim.id,
-        "kind": claim.kind,
-        "statement": claim.statement,
-        "source": claim.source,
-        "cell": claim.cell,
-        "verdict": verdict.word,
-        "statistic": verdict.statistic,
-        "effect": _finite(verdict.effect),
-        "ci_low": _finite(verdict.low),
-        "ci_high": _finite(verdict.high),
-        "n": verdict.n,
-        "p": _finite(verdict.p),
-        "margin": claim.rule.margin,
-        "rule": claim.rule.words(),
-        "n_needed": verdict.n_needed,
-        "note": verdict.note,
-        "remark": claim.remark,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def figures(row: Mapping[str, Any]) -> str:
-    """Effect and interval of a claim's row as text."""
-    if row["effect"] is None:
-        return MISSING
-    text = f"{row['effect']:.3g}"
-    if row["ci_low"] is not None and row["ci_high"] is not None:
-        text += f" [{row['ci_low']:.3g}, {row['ci_high']:.3g}]"
-    return text.replace("-", "−")
-
-
-def more_seeds(row: Mapping[str, Any]) -> str:
-    """How many seeds would decide, in brackets behind a verdict; empty where that is unknown or decided."""
-    n = row["n_needed"]
-    if not n:
-        return ""
-    return f" ({n} seeds or more would decide)" if n <= MANY_SEEDS else " (at the margin: no number of seeds would do)"
-
-
-def texts(row: Mapping[str, Any]) -> dict[str, str]:
-    """What a claim's row is told in, for ``claims.md``."""
-    return {"figures": figures(row), "told": remark(row), "more": more_seeds(row)}
-
-
-def tally(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``3 supported, 1 refuted; by computation: 2 supported``."""
-
-    def counted(of: Sequence[Mapping[str, Any]]) -> str:
-        counts = {word: sum(row["verdict"] == word for row in of) for word in VERDICTS}
-        return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-
-    measured = counted([row for row in rows if row["kind"] != "exact"])
-    computed = counted([row for row in rows if row["kind"] == "exact"])
-    return "; ".join(filter(None, (measured, computed and f"by computation: {computed}"))) or "no claims"
-
-
-def remark(row: Mapping[str, Any]) -> str:
-    """What was found besides the numbers and, marked as such, what literature or theory said before."""
-    return "; ".join(filter(None, (row["note"], row["remark"] and f"beforehand: {row['remark']}")))
-
-
-def overview(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Study and claims of every report in ``folder`` (``reports/PRESET``) that has any."""
-    found = []
-    for file in sorted(folder.glob("*/results.json")):
-        results = json.loads(file.read_text("utf-8"))
-        if results["claims"]:
-            found.append((results["study"], results["claims"]))
-    return found

@@ -41,7 +41,7 @@ class RecordedEvidence:
 
         Unlearned: in distribution it reaches less than half of the base arm's mean (the cell's first arm), as exact
         match or as 1 - error rate; for measures without a ceiling (losses, BLEU) divergence alone counts. Runs that
-        were interrupted or never started say nothing.
+        were interrupted, never started or are too short to judge say nothing.
         """
         declared = self.index.cell(cell)
         if declared is None:
@@ -49,7 +49,7 @@ class RecordedEvidence:
         found = {}
         threshold = self._least(cell, declared.metric)
         for run in self.index.runs(cell, arm):
-            if run.finished:
+            if run.finished and not run.too_short:
                 reached = self._success(cell, declared.metric, run.metrics)
                 found[run.seed] = run.diverged or (threshold is not None and not reached >= threshold)
             elif run.status == "failed":
@@ -57,13 +57,10 @@ class RecordedEvidence:
         return found
 
     def _least(self, cell: str, metric: str) -> float | None:
-        arms = self.index.arms(cell)
         if metric_of(metric).style != "fraction" and metric not in ("per", "edit_distance"):
             return None
-        reached = (
-            [self._success(cell, metric, run.metrics) for run in self.index.finished(cell, arms[0])] if arms else []
-        )
-        finite = [value for value in reached if math.isfinite(value)]
+        runs = [run for arm in self.index.arms(cell)[:1] for run in self.index.finished(cell, arm)]
+        finite = [r for run in runs if math.isfinite(r := self._success(cell, metric, run.metrics))]
         return LEARNT * sum(finite) / len(finite) if finite else None
 
     def _success(self, cell: str, metric: str, metrics: Mapping[str, float]) -> float:

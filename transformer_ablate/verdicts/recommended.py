@@ -12,10 +12,9 @@ from transformer_ablate.metrics.catalogue import metric_of
 from transformer_ablate.record.index import Index
 from transformer_ablate.stats.summary import holm, paired_difference
 from transformer_ablate.study.declarations import Steps
-from transformer_ablate.study.rules import DECIDING_SEEDS
+from transformer_ablate.study.rules import DECIDING_SEEDS, LEVEL
 from transformer_ablate.verdicts.pareto import higher_is_better, split
 
-ALPHA = 0.05
 # What a file must hold besides, so that it trains what was measured: Noam's peak, for one, follows from the width.
 SIZES = ("model.d_model", "model.d_ff", "model.n_heads", "model.encoder_layers", "model.decoder_layers", "model.tying")
 
@@ -53,7 +52,7 @@ def recommended(index: Index, steps: Steps) -> Recommended | None:
     found = [paired_difference(index.values(cell, arm, name), of_base) for arm in changes]
     sure = holm([difference.p for difference in found])
     taken = tuple(
-        arm for arm, p in zip(changes, sure, strict=True) if p is not None and p < ALPHA and means[arm] > means[base]
+        arm for arm, p in zip(changes, sure, strict=True) if p is not None and p < LEVEL and means[arm] > means[base]
     )
     start = _delta(index, cell, base)
     fields = dict(start)
@@ -67,7 +66,7 @@ def recommended(index: Index, steps: Steps) -> Recommended | None:
     sentence = f"Recommended by {metric_of(name).label.lower()} in {cell} (n = {n}): {base}"
     if taken:
         sentence += ", with the changes of " + ", ".join(taken)
-    sentence += f"; no other single change from {base} is better with p < {ALPHA:g} after Holm's correction"
+    sentence += f"; no other single change from {base} is better with p < {LEVEL:g} after Holm's correction"
     if n < DECIDING_SEEDS:
         sentence += f" (fewer than {DECIDING_SEEDS} seeds: a hint)"
     sentence += f". It is the arm {same}." if same else ". This combination was not itself an arm: measure it."
