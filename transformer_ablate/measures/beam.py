@@ -8,7 +8,7 @@ from transformer_ablate.core import Hypothesis, beam_search
 from transformer_ablate.data.batching import evaluation_batches
 from transformer_ablate.measures.base import Measured
 from transformer_ablate.measures.evaluation import DECODED_OF_EXACT_TASKS, Evaluation
-from transformer_ablate.measures.quality import closest
+from transformer_ablate.measures.quality import closest, prediction
 
 WIDTH = 4
 
@@ -42,7 +42,9 @@ class Beam:
         pairs = [closest(h.tokens, r) for h, r in zip(wide, references, strict=True)]
         gains = [a.log_probability - b.log_probability for a, b in zip(wide, greedy, strict=True)]
         metrics = {
-            "beam_em": float(np.mean([tuple(h.tokens) in r for h, r in zip(wide, references, strict=True)])),
+            "beam_em": float(
+                np.mean([bool(prediction(task, test, i, h.tokens)["correct"]) for i, h in enumerate(wide)])
+            ),
             "beam_distance": sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs)),
             "beam_gain": float(np.mean(gains)),
         }

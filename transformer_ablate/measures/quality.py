@@ -65,7 +65,7 @@ class Quality:
             distance = sum(edits for edits, _ in pairs) / max(1, sum(length for _, length in pairs))
             met = [right_by_place(o, r) for o, r in zip(free.outputs, test.references[: len(free)], strict=True)]
             here["free_accuracy"] = sum(right for right, _ in met) / sum(tokens for _, tokens in met)
-            rows = [_prediction(run.task, test, i, output) for i, output in enumerate(free.outputs)]
+            rows = [prediction(run.task, test, i, output) for i, output in enumerate(free.outputs)]
             if run.exact:
                 here["em"] = float(run.forced(test).exact.mean())
             else:
@@ -79,7 +79,7 @@ class Quality:
         return Measured(metrics, {"predictions": predictions})
 
 
-def _prediction(task: TaskData, test: TestSet, i: int, output: list[int]) -> dict[str, object]:
+def prediction(task: TaskData, test: TestSet, i: int, output: list[int]) -> dict[str, object]:
     """What was asked, accepted and said in example i, as text."""
     said = task.target_vocabulary.decode(output)
     accepted = [task.target_vocabulary.decode(reference) for reference in test.references[i]]
