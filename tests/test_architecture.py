@@ -57,7 +57,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     assert list(circles({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == [["a"], ["b"], ["c"]]
 
 
-@pytest.mark.parametrize("room", ["transformer_ablate", "experiments", "scripts", "examples"])
+@pytest.mark.parametrize("room", ["transformer_ablate", "experiments", "scripts", "examples", "tests"])
 def test_files_can_be_read_at_one_sitting(room: str) -> None:
     long = {str(file): n for file in (ROOT / room).rglob("*.py") if (n := len(file.read_text().splitlines())) > LONGEST}
     assert long == {}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_ablate.config import ModelConfig
 from transformer_ablate.core import Seq2Seq, build_model
@@ -16,7 +15,6 @@ from transformer_ablate.core.attention import SelfAttention, attend, attend_naiv
 from transformer_ablate.core.linear import initialise
 from transformer_ablate.core.positions import Geometry, NoPosition, build_position
 from transformer_ablate.core.positions.bound import BoundPosition
-from transformer_ablate.errors import ConfigError
 from transformer_ablate.measures.size import parameter_count
 from transformer_ablate.registry import CROSS_POSITIONS, POSITIONS
 from transformer_ablate.tokens import BOS, EOS, PAD
@@ -369,60 +367,3 @@ def test_shaws_term_has_the_scale_of_the_scores(scale: float) -> None:
     torch.testing.assert_close(found, expected)
     decoder = model_of(position="shaw", attention_scale=scale).decoder
     assert decoder.position.geometry.scale == (scale or 8**-0.5)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("encoding", ["alibi", "t5", "fire", "kerple"])
-def test_terms_of_one_for_all_sentences_keep_the_fused_kernel(encoding: str) -> None:
-    # It knows masks of two and of four dimensions; of three it would fall back to a slower kernel without a word.
-    position = build_position(POSITIONS, encoding, Geometry(32, 4, 1, causal=True), {})
-    initialise(position, seed=0)
-    q = torch.randn(2, 4, 9, 8)
-    at = torch.arange(9)
-    with torch.no_grad():  # the kernel gives no gradient to a term
-        term = position.score_term(q, q, position.pair_table(at, at, q.dtype), 0)
-    assert term is not None
-    assert term.dim() == 3
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        fused = attend(q, q, q, term=term, is_causal=True)
-        alone = attend(q, q, q, term=term)
-    torch.testing.assert_close(fused, attend_naive(q, q, q, None, term, is_causal=True), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(alone, attend_naive(q, q, q, None, term), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("position", "option", "value"),
-    [
-        ("sinusoidal", "base", "abc"),
-        ("sinusoidal", "base", True),
-        ("rope", "base", [3]),
-        ("rope", "layout", ["half"]),
-        ("rope", "scaling", {"pi": 1}),
-        ("xpos", "gamma", "x"),
-        ("xpos", "scale_base", None),
-        ("integer", "divisor", "x"),
-        ("integer", "channels", ["each"]),
-        ("integer", "scale", {}),
-        ("learned", "rows", True),
-        ("learned", "beyond", ["clamp"]),
-        ("shaw", "clip", 1.5),
-        ("shaw", "values", 1),
-        ("t5", "buckets", "32"),
-        ("alibi", "sides", ["heads"]),
-        ("kerple", "kernel", ["log"]),
-        ("fire", "c", "x"),
-        ("fire", "shared", 0),
-        ("cope", "p_max", None),
-        ("cope", "scaled_gate", "yes"),
-    ],
-)
-def test_options_of_a_wrong_type_are_refused_in_one_line(position: str, option: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        build_position(POSITIONS, position, Geometry(32, 4, 1, causal=True), {option: value})
-    assert caught.value.field == f"model.position_options.{option}"
-    assert "\n" not in str(caught.value)
-
-
-def test_an_option_of_cross_attention_is_called_by_its_own_field() -> None:
-    with pytest.raises(ConfigError) as caught:
-        build_position(CROSS_POSITIONS, "rotary", Geometry(32, 4, 1, causal=False), {"base": 0})
-    assert caught.value.field == "model.cross_position_options.base"

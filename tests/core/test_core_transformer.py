@@ -12,52 +12,24 @@ import textwrap
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from _pytest.mark import ParameterSet
-from torch import Tensor, nn
+from torch import Tensor
 
+from tests.core.encodings import ENCODINGS, V, config_of, model_of, sentences
 from transformer_ablate.config import ModelConfig
-from transformer_ablate.core import Memory, Seq2Seq, build_model, greedy_decode
+from transformer_ablate.core import Seq2Seq, build_model, greedy_decode
 from transformer_ablate.core.attention import attend_naive
-from transformer_ablate.core.normalization import NoNorm
-from transformer_ablate.core.transformer import Decoder, DecoderState
-from transformer_ablate.errors import ConfigError
-from transformer_ablate.registry import CROSS_POSITIONS, NORM_PLACEMENTS, POSITIONS
-from transformer_ablate.tokens import BOS, EOS, PAD
+from transformer_ablate.registry import CROSS_POSITIONS, NORM_PLACEMENTS
+from transformer_ablate.tokens import BOS
 from transformer_ablate.training.losses import cross_entropy
 
-V = 20
 LONGEST = 40
-# Every registered encoding, and those of its options that are encodings of their own.
-SHORT = {"trained_length": 12, "factor": 4.0}
-ENCODINGS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in POSITIONS.names()} | {
-    "integer-equal": ("integer", {"channels": "equal"}),
-    "integer-log": ("integer", {"scale": "log"}),
-    "learned-clamp": ("learned", {"rows": 12, "beyond": "clamp"}),
-    "shaw-values": ("shaw", {"clip": 4, "values": True}),
-    "t5-short": ("t5", {"buckets": 8, "max_distance": 12}),
-    "alibi-heads": ("alibi", {"sides": "heads"}),
-    "kerple-power": ("kerple", {"kernel": "power"}),
-    "rope-half": ("rope", {"layout": "half"}),
-    "rope-pi": ("rope", {"scaling": "pi", "factor": 4.0}),
-    "rope-ntk": ("rope", {"scaling": "ntk", "factor": 4.0}),
-    "rope-dynamic_ntk": ("rope", {"scaling": "dynamic_ntk", "trained_length": 12}),
-    "rope-yarn": ("rope", {"scaling": "yarn", **SHORT}),
-    "rope-yarn_reference": ("rope", {"scaling": "yarn_reference", **SHORT}),
-}
 # Door (b) of this one moves with the length: see the test of its own.
 NOT_CACHED_AS_FULL = ("rope-dynamic_ntk",)
 TYINGS = ("none", "decoder", "encoder-decoder", "all")
-
-
-def config_of(encoding: str, **options: Any) -> ModelConfig:
-    """A small model with one of the encodings."""
-    position, position_options = ENCODINGS[encoding]
-    small = {"d_model": 16, "n_heads": 2, "d_ff": 32, "position": position, "position_options": position_options}
-    return ModelConfig(**{**small, **options})
 
 
 # Cross-attention's encodings take turns, so that each meets every placement and every tying. The whole product takes
@@ -95,28 +67,6 @@ def test_variants_in_turns_meet_in_pairs() -> None:
         (lambda c: c.tying, lambda c: c.cross_position, 16),
     ):
         assert len({(one(c), other(c)) for c in chosen}) == pairs
-
-
-def model_of(config: ModelConfig, seed: int = 0) -> Seq2Seq:
-    """A model in evaluation mode whose biases, norms and position tables are off their initial values: none is zero."""
-    model = build_model(config, V, V, seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.dim() == 1 or "position." in name:
-                p += 0.2 * torch.randn(p.shape, generator=generator)
-    return model.eval()
-
-
-def sentences(lengths: list[int], seed: int = 0, framed: bool = True) -> Tensor:
-    """Random sentences of these lengths in tokens, padded; ``framed`` ones begin with BOS and end with EOS."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(4, V, (len(lengths), max(lengths)), generator=generator)
-    for row, length in zip(tokens, lengths, strict=True):
-        row[length:] = PAD
-        if framed:
-            row[0], row[length - 1] = BOS, EOS
-    return tokens
 
 
 def target_prefix(rows: int, length: int, seed: int = 1) -> Tensor:
@@ -386,89 +336,3 @@ def test_the_model_is_its_formulas(
     with torch.no_grad():
         expected = NaiveTwin(model, config).logits(source.tolist(), target.tolist())
         torch.testing.assert_close(model(source[None], target[None])[0], expected, atol=1e-9, rtol=1e-9)
-
-
-# Order -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("placement", ["pre", "post"])
-def test_encoder_without_positions_is_permutation_equivariant(placement: str) -> None:
-    model = model_of(ModelConfig(d_model=16, n_heads=2, position="none", norm_placement=placement)).double()
-    source = sentences([10])
-    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        states, permuted = model.encode(source).states, model.encode(source[:, order]).states
-    assert (permuted - states[:, order]).abs().max() < 1e-9
-
-
-@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name not in ("none", "integer-equal")])
-def test_encoder_with_positions_is_not(encoding: str) -> None:
-    model = model_of(config_of(encoding)).double()
-    source, order = sentences([10]), torch.randperm(10, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        states, permuted = model.encode(source).states, model.encode(source[:, order]).states
-    assert (permuted - states[:, order]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(("layers", "blind"), [(1, True), (2, False), (3, False)])
-def test_causal_decoder_without_positions_sees_order_from_two_layers_on(layers: int, blind: bool) -> None:
-    config = ModelConfig(d_model=16, n_heads=2, position="none", decoder_layers=layers)
-    decoder = model_of(config).double().decoder
-    assert isinstance(decoder, Decoder)
-    generator = torch.Generator().manual_seed(0)
-    x, states = torch.randn(1, 8, 16, dtype=torch.float64, generator=generator), torch.zeros(1, 1, 16).double()
-    memory = Memory(states, torch.ones(1, 1, dtype=torch.bool), torch.arange(1))
-    ends = []
-    for order in ([0, 1, 2, 3, 4, 5, 6, 7], [4, 2, 6, 0, 5, 1, 3, 7]):  # the last one keeps its place
-        state = DecoderState(memory, decoder.read_source(memory), [])
-        with torch.no_grad():
-            ends.append(decoder(x[:, order], state, cached=False)[0, -1])
-    difference = (ends[0] - ends[1]).abs().max().item()
-    assert difference < 1e-12 if blind else difference > 1e-2
-
-
-def test_only_stacks_of_pre_norms_end_with_a_norm() -> None:
-    for placement, kind in (("pre", nn.LayerNorm), ("sandwich", nn.LayerNorm), ("post", NoNorm), ("deepnorm", NoNorm)):
-        model = build_model(ModelConfig(norm_placement=placement), V, V)
-        for stack in (model.encoder, model.decoder):
-            assert isinstance(stack.final_norm, kind)  # type: ignore[union-attr]
-
-
-# Lengths that a model cannot place -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "longest", "field"),
-    [
-        ({"position": "learned", "position_options": {"rows": 30}}, 30, "model.position_options.rows"),
-        ({"randomised_positions": 40}, 40, "model.randomised_positions"),
-        (
-            {"position": "learned", "position_options": {"rows": 50}, "randomised_positions": 64},
-            0,
-            "model.position_options.rows",
-        ),
-        (
-            {"architecture": "fnn_concat", "architecture_options": {"longest": 20}},
-            20,
-            "model.architecture_options.longest",
-        ),
-        (
-            {"architecture": "convs2s", "position": "learned", "position_options": {"rows": 9}},
-            9,
-            "model.position_options.rows",
-        ),
-    ],
-)
-def test_lengths_can_be_checked_before_anything_is_trained(options: dict[str, Any], longest: int, field: str) -> None:
-    model = build_model(ModelConfig(d_model=16, n_heads=2, d_ff=32, **options), V, V)
-    if longest:
-        model.check_lengths(longest, longest)
-    for source, target in ((longest + 1, 1), (1, longest + 1)):
-        with pytest.raises(ConfigError) as caught:
-            model.check_lengths(source, target)
-        assert caught.value.field == field
-
-
-def test_most_models_have_no_longest_length() -> None:
-    for options in ({}, {"position": "rope"}, {"architecture": "gru"}):
-        build_model(ModelConfig(**options), V, V).check_lengths(10**6, 10**6)  # type: ignore[arg-type]

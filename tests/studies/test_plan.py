@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 
 import pytest
 
 from experiments.pe_extrapolation import STUDY
+from transformer_ablate.config import Recipe
 from transformer_ablate.data import TokenBudgetBatches, load_task
 from transformer_ablate.errors import ConfigError
 from transformer_ablate.study.declarations import SEEDS, Cell, Study, Variant
 from transformer_ablate.study.plan import make_plan
+from transformer_ablate.study.trial import parts
 
 
 def test_the_first_study_has_the_arms_and_cells_that_it_promises() -> None:
@@ -153,3 +156,10 @@ def test_training_sets_may_hold_longer_sentences_than_test_sets(study: Study) ->
     arguments = {"preset": "smoke", "overrides": {**words, "model.tying": "decoder", "model.randomised_positions": 42}}
     with pytest.raises(ConfigError, match=r"model\.randomised_positions: got 42, allowed: at least 5\d\b"):
         make_plan(STUDY, **arguments)
+
+
+def test_arms_that_differ_in_a_part_are_each_tried_and_sizes_are_not() -> None:
+    base = Recipe().model
+    assert parts(base) == parts(dataclasses.replace(base, d_model=32, n_heads=2))
+    for other in ({"randomised_positions": 60}, {"attention_dropout": 0.1}, {"qk_norm": True}, {"position": "rope"}):
+        assert parts(base) != parts(dataclasses.replace(base, **other))

@@ -25,9 +25,12 @@ ALLOWED = "a component with which a forward and a backward pass succeed and stay
 
 
 def parts(model: ModelConfig) -> tuple[Any, ...]:
-    """All that a model is but its sizes: what one pass has shown need not be shown again at another width."""
+    """All that a model is but its sizes: what one pass has shown need not be shown again at another width.
+
+    Of a number it counts whether there is one: 0 turns a part off.
+    """
     values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    return tuple((name, repr(value)) for name, value in values.items() if type(value) not in (int, float))
+    return tuple((name, bool(v) if type(v) in (int, float) else repr(v)) for name, v in values.items())
 
 
 @one_thread()
